@@ -1,6 +1,6 @@
 """Per-example calls: a function's word that it takes examples one by one, kept in the module.
 
-The function becomes a composite with its axes, which `passes/normalise/per_example_calls.py` reads.
+The function becomes a composite with its axes, which `passes/normalise/calls.py` reads.
 """
 
 import functools
@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.dataflow.declared_calls import NONE
-from hlo_surgery.passes.dataflow.sharding_rules import Axes
-from hlo_surgery.passes.normalise.per_example_calls import AXES, FUNCTION, NAME
+from hlo_surgery.passes.dataflow.kernels import NONE, Axes
+from hlo_surgery.passes.normalise.calls import AXES, FUNCTION, NAME
 from hlo_surgery.requests.in_axes import axes_by_leaf
 
 # Of a list of arrays, a list of arrays.

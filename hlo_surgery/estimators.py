@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr
 
-from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.measures.limits import at_least
+from hlo_surgery.passes.ir.constants import widened
+from hlo_surgery.passes.measures.moments import at_least
 
 BatchSize = int | jax.Array
 

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.module import Module, load
-from hlo_surgery.passes.emit.closed_over import trace
-from hlo_surgery.passes.emit.host_calls import CALLS, primitives, silent
-from hlo_surgery.passes.emit.named_mesh import named_mesh
+from hlo_surgery.passes.emit.host_calls import CALLS, named_mesh, primitives, silent
+from hlo_surgery.passes.emit.splice import trace
 from hlo_surgery.requests.leaves import (
     as_returned,
     explicit_sharding,

@@ -6,7 +6,7 @@ import jax
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from hlo_surgery.passes.normalise.held_constants import NAME
+from hlo_surgery.passes.dataflow.ancestors import NAME
 
 
 def constant(x: Any) -> Any:

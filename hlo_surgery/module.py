@@ -15,17 +15,15 @@ from jax.core import Tracer
 
 from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
-from hlo_surgery.passes.dataflow.reached import sources
+from hlo_surgery.passes.dataflow.ancestors import sources
 from hlo_surgery.passes.emit.export import anywhere, carry, in_clean_config
-from hlo_surgery.passes.emit.main_signature import STATISTIC
+from hlo_surgery.passes.emit.splice import STATISTIC
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import kinds_of
+from hlo_surgery.passes.ir.constants import is_splat, kinds_of
 from hlo_surgery.passes.ir.mlir import Value, ir
-from hlo_surgery.passes.ir.structure import check_structure, check_text
-from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
-from hlo_surgery.passes.normalise.static_shapes import HELP as SHAPES_HELP
-from hlo_surgery.passes.normalise.static_shapes import is_static
+from hlo_surgery.passes.ir.modules import check_structure, check_text
+from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
+from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.unreadable import (
     DUMPING,

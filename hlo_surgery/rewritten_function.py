@@ -15,8 +15,8 @@ from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.frameworks.torch_values import refuse_torch
 from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
 from hlo_surgery.module import Module
-from hlo_surgery.passes.emit.jax_errors import run_as_function, running_here
-from hlo_surgery.passes.emit.named_mesh import among_devices
+from hlo_surgery.passes.emit.export import run_as_function, running_here
+from hlo_surgery.passes.emit.host_calls import among_devices
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.ambient_target import ambient_target

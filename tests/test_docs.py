@@ -3,7 +3,7 @@
 Of a code span `...` outside of code blocks, what is checked depends on what it looks like:
 
     passes/ir/mlir.py, tests/loops/test_views.py::test_x                  a path, a test in it
-    linearity.is_linear, Axes.at                                          a name in a file or class
+    traits.is_linear, Axes.at                                          a name in a file or class
     jax.vmap, stablehlo.while                                             a name of JAX, an op
     GradientSlice                                                         a class, or another type
 """
@@ -202,7 +202,7 @@ THERE = [
     "passes/ir/mlir.py",
     "pyproject.toml",
     "tests/axes/test_claims.py::test_sums_are_summed",
-    "linearity.is_linear",
+    "traits.is_linear",
     "Axes.at",
     "measures.MeanOf.each",
     "jax.vmap",

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text, printable
-from hlo_surgery.passes.costs.site_counts import SitePlan
+from hlo_surgery.passes.strategies.gradient_costs import SitePlan
 from hlo_surgery.planning.plan import (
     OutputPlan,
     Plan,

@@ -11,7 +11,7 @@ from jax import lax
 from hlo_surgery.optimizers.asking import asked, required_statistics
 from hlo_surgery.optimizers.hyperparameters import check_microbatches, check_optimizer
 from hlo_surgery.optimizers.required import batch_size, is_gradient, taken, zero_statistic
-from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.ir.constants import widened_tree
 
 
 class AccumulationState(NamedTuple):

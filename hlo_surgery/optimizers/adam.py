@@ -36,10 +36,9 @@ from hlo_surgery.optimizers.required import (
     chained,
     with_statistics,
 )
-from hlo_surgery.passes.ir.element_types import widened_tree
-from hlo_surgery.passes.measures.limits import at_least
-from hlo_surgery.passes.measures.moments import squared_magnitude
-from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.passes.ir.constants import widened_tree
+from hlo_surgery.passes.measures.moments import at_least, squared_magnitude
+from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import second_moment
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.optimizers.hyperparameters import check_rate
-from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.ir.constants import widened_tree
 from hlo_surgery.statistics.derived import positive
 
 LearningRate = float | jax.Array | Callable[[Any], Any]

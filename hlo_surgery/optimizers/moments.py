@@ -12,7 +12,7 @@ from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.adam import SECOND_MOMENT, squared_mean
 from hlo_surgery.optimizers.hyperparameters import check_decay
 from hlo_surgery.optimizers.required import StatisticsTransformation, with_statistics
-from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.ir.constants import widened_tree
 
 
 class MomentsState(NamedTuple):

@@ -20,7 +20,7 @@ from hlo_surgery.optimizers.required import (
     with_statistics,
 )
 from hlo_surgery.optimizers.sums import summing
-from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.ir.constants import widened_tree
 from hlo_surgery.requests.parameter_groups import group_labels
 from hlo_surgery.statistics.derived import Per, Statistic, positive
 from hlo_surgery.statistics.weighted.means import clipped_mean

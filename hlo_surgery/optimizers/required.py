@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.estimators import BatchSize
-from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.measures.measures import MeanOf
 from hlo_surgery.statistics.derived import Derived, Statistic, parts_of
 

@@ -21,7 +21,7 @@ from hlo_surgery.frameworks.trained_leaves import (
 )
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.hyperparameters import check_optimizer
-from hlo_surgery.passes.measures.real_examples import flags_and_count
+from hlo_surgery.passes.measures.moments import flags_and_count
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of

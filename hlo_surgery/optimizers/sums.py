@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.ir.constants import widened_tree
 
 
 class SumState(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, SupportsIndex, TypedDict
 
-from hlo_surgery.passes.strategies.table import STRATEGIES
+from hlo_surgery.passes.strategies.choice import STRATEGIES
 from hlo_surgery.planning.rooflines import Roofline, roofline
 
 WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hlo_surgery.passes.costs.site_counts import SitePlan
 from hlo_surgery.passes.rewriting.replacement import Answer
+from hlo_surgery.passes.strategies.gradient_costs import SitePlan
 from hlo_surgery.planning.plan import OutputPlan
 
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_surgery.counted import counted
-from hlo_surgery.passes.costs.gradient_costs import Predicted
-from hlo_surgery.passes.costs.site_counts import SitePlan
-from hlo_surgery.passes.dataflow.declared_calls import Trusted
+from hlo_surgery.passes.dataflow.kernels import Trusted
 from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
 
 LISTED = 12
 

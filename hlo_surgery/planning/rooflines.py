@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.passes.costs.roofline import Kernels, Roofline
+from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
 
 
 def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = None) -> Roofline:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hlo_surgery.module import Module
-from hlo_surgery.passes.emit.scopes import Scope, scope_of
+from hlo_surgery.passes.emit.splice import Scope, scope_of
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Operation, ir
-from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.strategies.table import STRATEGIES
+from hlo_surgery.passes.strategies.choice import STRATEGIES
 from hlo_surgery.planning.plan import bare
 
 # What a strategy or stage does, for those who have not read of it.

@@ -7,7 +7,7 @@ from typing import Any
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.report.additions import Addition, additions

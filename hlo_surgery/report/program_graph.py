@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from hlo_surgery.counted import counted
-from hlo_surgery.passes.costs.site_counts import SitePlan
-from hlo_surgery.passes.emit.scopes import ANY, in_location
+from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.strategies.gradient_costs import SitePlan
 from hlo_surgery.planning.plan import OutputPlan, Plan, bare, quantity
 from hlo_surgery.report.additions import Addition
 from hlo_surgery.report.drawing import Box, arc, curve, height_of, picture

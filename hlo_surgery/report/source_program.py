@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from hlo_surgery.passes.costs.site_counts import bytes_of, flops_of
-from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.emit.scopes import scope_of
+from hlo_surgery.passes.dataflow.numbers import counter_values
+from hlo_surgery.passes.emit.splice import scope_of
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, ir
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.strategies.gradient_costs import bytes_of, flops_of
 
 ENDS = ("func.return", "stablehlo.return")
 # Ops that compute nothing, and are named after whatever uses them.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from hlo_surgery.passes.normalise.custom_calls import CallAxes
+from hlo_surgery.passes.normalise.calls import CallAxes
 
 EXAMPLE = '{"my_kernel": ((0, 0, None), 0)}'
 

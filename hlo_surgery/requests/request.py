@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 import jax
 
 from hlo_surgery.module import Module, Port
-from hlo_surgery.passes.emit.closed_over import ClosedOver
+from hlo_surgery.passes.emit.splice import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.normalise.custom_calls import CallAxes
-from hlo_surgery.passes.strategies.task import Examples
+from hlo_surgery.passes.normalise.calls import CallAxes
+from hlo_surgery.passes.strategies.strategy import Examples
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.call_axes import checked_calls
 from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.modules import inline_calls
 
 SAME = frozenset(
     [

@@ -2,8 +2,7 @@
 
 import warnings
 
-from hlo_surgery.passes.dataflow.ancestors import ancestors
-from hlo_surgery.passes.dataflow.held import past_marks
+from hlo_surgery.passes.dataflow.ancestors import ancestors, past_marks
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.rewriting.analysed import Analysed

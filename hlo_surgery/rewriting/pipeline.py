@@ -7,24 +7,18 @@ from functools import partial
 from typing import Any, Unpack
 
 from hlo_surgery.module import Module, Source, load
-from hlo_surgery.passes.axes.constant_part import holds_constant
-from hlo_surgery.passes.costs.roofline import PLATFORMS
+from hlo_surgery.passes.axes.verdicts import holds_constant
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import MEAN, MeanOf, PerExampleGradients
-from hlo_surgery.passes.normalise.constraints import mesh_size
-from hlo_surgery.passes.normalise.custom_calls import CallAxes
-from hlo_surgery.passes.rewriting.analysed import (
-    Analysed,
-    analyse,
-    real_examples,
-)
+from hlo_surgery.passes.measures.measures import MEAN, MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.normalise.calls import CallAxes
+from hlo_surgery.passes.normalise.out_of_scope import mesh_size
+from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
-from hlo_surgery.passes.rewriting.finished import finished
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
-from hlo_surgery.passes.strategies.fused.fused import FUSED
+from hlo_surgery.passes.strategies.einsums.fused import FUSED
+from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan

@@ -3,8 +3,8 @@
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.rewriting.analysed import Roles
 from hlo_surgery.passes.rewriting.analysed import refused_outputs as undivided
-from hlo_surgery.passes.rewriting.roles import Roles
 from hlo_surgery.requests.request import Request
 
 

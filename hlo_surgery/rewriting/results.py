@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
-from hlo_surgery.passes.emit.scopes import within
+from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.measures.real_examples import nan_unless_flags
+from hlo_surgery.passes.measures.moments import nan_unless_flags
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted

@@ -8,9 +8,8 @@ from typing import Any, Literal, cast
 import jax
 from jax.core import Tracer
 
-from hlo_surgery.passes.measures.joins import Join
-from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients
+from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.moments import Join
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, as_float, traced_number
 

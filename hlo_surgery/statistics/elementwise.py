@@ -12,12 +12,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from hlo_surgery.counted import integer_of
-from hlo_surgery.passes.measures.measures import (
-    MeanOf,
-    PerExampleGradients,
-    Phi,
-    TokenMeanOf,
-)
+from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, Phi, TokenMeanOf
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.statistics.derived import Derived, Groups, positive
 from hlo_surgery.statistics.factorable import (

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import jax
 
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
-from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import Measure
 
 
 class Found(Protocol):

@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import jax
 
-from hlo_surgery.passes.measures.joins import MEANS
 from hlo_surgery.passes.measures.kronecker import (
     Eigenbases,
     KroneckerFactor,
@@ -12,6 +11,7 @@ from hlo_surgery.passes.measures.kronecker import (
     fits,
     is_factors,
 )
+from hlo_surgery.passes.measures.moments import MEANS
 from hlo_surgery.statistics.derived import Derived, Groups, not_yet
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.like_gradient import leaves_like

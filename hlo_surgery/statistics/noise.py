@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.estimators import NoiseScale
 from hlo_surgery.passes.measures.moments import unbiased
-from hlo_surgery.passes.measures.scaled_norms import joint_norm
+from hlo_surgery.passes.terms.scaling import joint_norm
 from hlo_surgery.statistics.derived import Derived, Groups, Per, called
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.weighted.weights import NORMS, group_norms

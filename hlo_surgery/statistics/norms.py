@@ -7,8 +7,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.measures.joins import ROWS
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
+from hlo_surgery.passes.measures.moments import ROWS
 from hlo_surgery.statistics.derived import Derived, Groups, Per, called, not_yet
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.like_gradient import leaves_like

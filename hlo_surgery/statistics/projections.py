@@ -7,8 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.counted import integer_of
-from hlo_surgery.passes.measures.projections import DenselyProjected, Projected
-from hlo_surgery.passes.measures.signs import COLUMNS, OUTPUTS, SEEDS, random_signs
+from hlo_surgery.passes.measures.projections import (
+    COLUMNS,
+    OUTPUTS,
+    SEEDS,
+    DenselyProjected,
+    Projected,
+    random_signs,
+)
 from hlo_surgery.statistics.derived import Derived, Groups, Per
 from hlo_surgery.statistics.found import Found
 

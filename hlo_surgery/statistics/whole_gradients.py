@@ -6,10 +6,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.emit.users_functions import as_asked
-from hlo_surgery.passes.ir.element_types import wide_dtype
-from hlo_surgery.passes.measures.joins import SUMS
+from hlo_surgery.passes.emit.export import as_asked
+from hlo_surgery.passes.ir.constants import wide_dtype
 from hlo_surgery.passes.measures.measures import SumOf
+from hlo_surgery.passes.measures.moments import SUMS
 from hlo_surgery.statistics.derived import Derived, Groups, not_yet
 from hlo_surgery.statistics.found import Found
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from hlo_surgery.module import Source
-from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.passes.strategies.gradient_costs import Roofline
 from hlo_surgery.planning.rooflines import roofline
 from hlo_surgery.targets.scheduled.estimated_time import (
     estimated_cycles,

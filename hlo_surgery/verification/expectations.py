@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.module import Port
-from hlo_surgery.passes.ir.element_types import wide_dtype
-from hlo_surgery.passes.measures.measure import OfPositions
-from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, Variance
+from hlo_surgery.passes.ir.constants import wide_dtype
+from hlo_surgery.passes.measures.measures import MeanOf, OfPositions, PerExampleGradients, Variance
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Request, labels_of
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of

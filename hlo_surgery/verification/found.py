@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors, rotated_square
-from hlo_surgery.passes.measures.measure import Measure, OfPositions
-from hlo_surgery.passes.measures.measures import Variance
+from hlo_surgery.passes.measures.measures import Measure, OfPositions, Variance
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.verification.tolerances import Array
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
+from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
 
 Array = np.ndarray[Any, Any]
 

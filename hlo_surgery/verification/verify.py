@@ -16,7 +16,7 @@ import numpy as np
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.normalise.custom_calls import CallAxes
+from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Batch, Request, make_request

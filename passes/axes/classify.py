@@ -2,24 +2,18 @@
 
 Where examples meet in an op, it is asked again with what is nobody's as constants, and with sums of
 data as constants of the batch (`constants.py`); if they meet all the same, its results are Mixed.
+
+Analysis: given a flat `main` and the examples' axes, what every value is to the examples.
+
+structured      which dimensions hold the same digits, by unification
+classified      Shared, Batched or Mixed, in one forward pass
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.axes import control_flow, reasons
-from hlo_surgery.passes.axes.classes import (
-    PRODUCT,
-    ROWS,
-    SHARED,
-    Batched,
-    Class,
-    Mixed,
-    Shared,
-    is_free,
-    is_sum,
-)
 from hlo_surgery.passes.axes.constants import (
     BROADCAST,
     as_constant,
@@ -31,13 +25,28 @@ from hlo_surgery.passes.axes.constants import (
     settled,
 )
 from hlo_surgery.passes.axes.meeting import met
-from hlo_surgery.passes.axes.state import Form, State
-from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.attributes import integers
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.normalise.held_constants import holds_constant
-from hlo_surgery.passes.structure.digits import Digit
+from hlo_surgery.passes.axes.reasons import ROW_OF_EACH
+from hlo_surgery.passes.axes.state import (
+    PRODUCT,
+    ROWS,
+    SHARED,
+    Batched,
+    Class,
+    Form,
+    Mixed,
+    Shared,
+    State,
+    is_free,
+    is_rows,
+    is_sum,
+)
+from hlo_surgery.passes.dataflow.ancestors import held_values, hidden_parameters, holds_constant
+from hlo_surgery.passes.ir import mlir, traits
+from hlo_surgery.passes.ir.errors import Reason, reason_at
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
+from hlo_surgery.passes.ir.traits import integers
+from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.unification import structured
 
 
 def classify_block(state: State, block: Block) -> None:
@@ -152,8 +161,8 @@ def _scales_a_product(state: State, op: Operation, classes: Sequence[Class]) -> 
     products = [i for i, c in enumerate(classes) if isinstance(c, Shared) and PRODUCT in c.varies]
     sums = [i for i, c in enumerate(classes) if isinstance(c, Batched)]
     given = all(is_sum(classes[i]) and op.operands[i] not in state.trained for i in sums)
-    alone = any(linearity.is_linear(op, frozenset([i])) for i in products)
-    return given and alone and not linearity.is_linear(op, frozenset([*sums, *products]))
+    alone = any(traits.is_linear(op, frozenset([i])) for i in products)
+    return given and alone and not traits.is_linear(op, frozenset([*sums, *products]))
 
 
 def _is_of_data(classes: Sequence[Class]) -> bool:
@@ -238,7 +247,7 @@ def _sums_as_constants(
         for i, (value, known) in enumerate(zip(op.operands, classes, strict=True))
         if isinstance(known, Batched) and known.summed and _is_given(state, value, known)
     }
-    never = {i: c for i, c in over.items() if not linearity.is_linear(op, frozenset([i]))}
+    never = {i: c for i, c in over.items() if not traits.is_linear(op, frozenset([i]))}
     found = list(classes)
     for i, known in (never or over).items():
         found[i] = as_constant(state, op.operands[i], known)
@@ -317,3 +326,57 @@ def _as_rows(state: State, op: Operation, number: int, known: Class) -> Class:
     if own <= kept or not all(d in own or d in state.scope for d in state.batch):
         return known
     return Batched(term=known.term, bare=True)
+
+
+def find_axes(
+    function: func.FuncOp,
+    batch: Mapping[int, int],
+    size: int,
+    gradients: Collection[int],
+    contribution: bool = False,
+) -> State:
+    """Classify every value of a flat function. `batch`: axis of the examples by argument number;
+    `size`: B; `gradients`: the outputs that are; `contribution`: take all that is mixed as
+    constant.
+
+    The function's ops carry Shardy's rules already.
+    """
+    block = mlir.body(function)
+    structure, digits = structured(block, batch, size)
+    while True:
+        state = _classified(State(structure, leaves(digits), contribution), block, batch, gradients)
+        new = [pair for pair in state.wanted if leaves([pair[0]]) != leaves(pair[1])]
+        if not all(unify([digit], dim) for digit, dim in new) or not new:
+            return state
+
+
+def _classified(
+    state: State, block: Block, batch: Mapping[int, int], gradients: Collection[int]
+) -> State:
+    state.held = held_values(block)
+    trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
+    _classify(state, block, batch, trained | hidden_parameters(block, batch, gradients))
+    outputs = mlir.operands(mlir.return_operation(block))
+    if any(_is_by_row(state, outputs[number]) for number in gradients):
+        # It is no parameter's gradient then, and what it was taken with respect to is no data.
+        reached = {a for a in block.arguments if mlir.is_inexact(a)}
+        _classify(state, block, batch, state.trained | reached)
+    return state
+
+
+def _is_by_row(state: State, output: Value) -> bool:
+    return is_rows(state.of(output)) and bool(state.digits(output))
+
+
+def _classify(state: State, block: Block, batch: Mapping[int, int], trained: set[Value]) -> None:
+    state.classes.clear()
+    state.taken.clear()
+    state.data.clear()
+    state.trained = trained
+    for number, argument in enumerate(block.arguments):
+        if number in batch:
+            state.classes[argument] = ROWS
+        elif argument in trained and state.digits(argument):
+            term = Reason(ROW_OF_EACH, "func.func", "module")
+            state.classes[argument] = Shared(term=term)
+    classify_block(state, block)

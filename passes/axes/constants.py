@@ -11,7 +11,7 @@ examples nor parameters; and as a term of a gradient it would be nobody's share.
 from collections.abc import Sequence
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.classes import (
+from hlo_surgery.passes.axes.state import (
     LAID_OUT,
     NOWHERE,
     PRODUCT,
@@ -21,14 +21,13 @@ from hlo_surgery.passes.axes.classes import (
     Class,
     Mixed,
     Shared,
+    State,
 )
-from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.dataflow.uniform import is_uniform
+from hlo_surgery.passes.dataflow.vanishing import is_uniform
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
-from hlo_surgery.passes.ir.linearity import is_linear
+from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.ir.traits import is_linear
 from hlo_surgery.passes.structure.digits import Digit
 
 BROADCAST = "stablehlo.broadcast_in_dim"

@@ -15,16 +15,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.classes import ROWS, Batched, Class, Mixed, Shared
-from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.attributes import integer
+from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State
+from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP
+from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.ir.traits import integer
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
-from hlo_surgery.passes.structure.rules import Counted, Link
+from hlo_surgery.passes.structure.structure import Counted, Link
 
 MEETS = "a sum over the examples ({line}) meets each example's own values"
 EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"
@@ -63,7 +61,7 @@ class Met:
 
     def is_linear(self) -> bool:
         """Whether the op is linear in all operands of examples, jointly."""
-        return linearity.is_linear(self.op, frozenset(self.batched))
+        return traits.is_linear(self.op, frozenset(self.batched))
 
 
 def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
@@ -88,9 +86,9 @@ def _result_or_mixed(found: Met, number: int) -> Class:
 def _sums_onto(found: Met) -> list[Class] | None:
     """Of an op that adds to sums what the rest of it sums, both together; None of another op."""
     op, classes = found.op, found.classes
-    first = linearity.initial_operands(op)
+    first = traits.initial_operands(op)
     own = {i: c for i, c in found.batched.items() if i in first and c.summed}
-    adds = own and all(linearity.sums(op, number) for number in range(len(op.results)))
+    adds = own and all(traits.sums(op, number) for number in range(len(op.results)))
     rest = {i: c for i, c in found.batched.items() if i not in own}
     if not adds or not rest:
         return None
@@ -170,8 +168,8 @@ def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
     places = frozenset(found.batched)
     for i, known in enumerate(found.classes):
         if isinstance(known, Shared) and (known.term or (is_single and not is_sum)):
-            added = linearity.is_linear(found.op, places | {i})
-            if added or i in linearity.initial_operands(found.op):
+            added = traits.is_linear(found.op, places | {i})
+            if added or i in traits.initial_operands(found.op):
                 if known.term:
                     return known.term
                 if not _is_nothing(found.state, found.op.operands[i]):
@@ -287,7 +285,7 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
         if len(places) > 1 or kept != list(places):
             raise found.fail(reasons.APART)
         return KEPT
-    if link.reduced.issuperset(factor) and factor and linearity.sums(op, number):
+    if link.reduced.issuperset(factor) and factor and traits.sums(op, number):
         return SUMMED
     raise Meets(Mixed(reasons.reduced(op)))
 

@@ -1,6 +1,6 @@
 """Reasons: in which words a program is refused, and the way out that fits."""
 
-from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, call_names, declared_axes
+from hlo_surgery.passes.dataflow.kernels import CUSTOM_CALL, call_names, declared_axes
 from hlo_surgery.passes.dataflow.mosaic_kernels import is_kernel
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import (
@@ -11,11 +11,11 @@ from hlo_surgery.passes.ir.errors import (
     NAN_HELP,
     SUMS_HELP,
     Reason,
+    reason_at,
+    source_line,
 )
-from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.ir.source_lines import reason_at, source_line
-from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
 
 PICKING, ELEMENTWISE = ops_of(Kind.PICKS), ops_of(Kind.ELEMENTWISE)
 # What puts examples elsewhere, as a roll or a permutation of the batch does.

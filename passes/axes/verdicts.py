@@ -1,21 +1,178 @@
-"""Verdicts: whether an output is a sum of the examples' own, and if not, why."""
+"""Verdicts: whether an output is a sum of the examples' own, and if not, why.
 
-from collections.abc import Collection
+The constant part: whether a sum over the examples, r + sum of c_b, has an r other than zero.
+
+%g = dot_general %x, %l              =>  none
+%h = add %g, %decay                  =>  %decay
+
+It is followed back through the linear ops to the sites, and to whatever loops and branches carry.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.classes import Batched, Mixed, Shared
-from hlo_surgery.passes.axes.constant_part import (
-    has_rows_of_a_parameter,
-    is_met_singly,
-    unseen_rows,
-)
-from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
+from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, ancestors, ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
-from hlo_surgery.passes.ir.mlir import Block, Value
-from hlo_surgery.passes.ir.source_lines import reason_at, source_line
+from hlo_surgery.passes.ir.constants import is_table
+from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason, reason_at, source_line
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
+from hlo_surgery.passes.ir.traits import initial_operands, is_linear
+from hlo_surgery.passes.structure.digits import Digit
+
+PLACING = frozenset(
+    f"stablehlo.{name}" for name in ("concatenate", "dynamic_update_slice", "pad", "scatter")
+)
+
+
+def holds_constant(state: State, gradient: Value) -> bool:
+    """Whether a gradient is, or has, a constant that is not zero."""
+    known = state.of(gradient)
+    if is_sum(known):
+        return has_constant_part(state, gradient)
+    return isinstance(known, Shared) and not vanishes(gradient)
+
+
+def has_constant_part(state: State, value: Value) -> bool:
+    """Whether something is added to the examples' own terms, as far as the ops show."""
+    return not all(map(vanishes, shared_terms(state, value)))
+
+
+def shared_terms(state: State, value: Value) -> list[Value]:
+    """What is added up in a value that no example reaches, zeros among it."""
+    terms = closure([value], partial(_next_terms, state))
+    return [v for v in terms if isinstance(state.of(v), Shared)]
+
+
+def _next_terms(state: State, value: Value) -> list[Value]:
+    """What is added up in a sum by the op that makes it, or by all steps of the loop."""
+    if not is_sum(state.of(value)):
+        return []
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+        return ties(value)
+    summed = frozenset(i for i, c in enumerate(state.at(op)) if is_sum(c))
+    if not summed:
+        return [op.operands[i] for i in initial_operands(op)]
+    count = len(op.operands)
+    return [op.operands[i] for i in range(count) if is_linear(op, summed | {i})]
+
+
+def has_rows_of_a_parameter(state: State, block: Block, gradient: Value) -> bool:
+    """Whether a gradient with a constant part may be of a parameter of which each example meets a
+    row of its own: its constant rows would be single examples'. By shape, since nothing else tells
+    which gradient is of which parameter.
+    """
+    if not holds_constant(state, gradient):
+        return False
+    whole = [a for a in block.arguments if a in state.trained and state.digits(a)]
+    behind = _behind_taken(state, block, _taken_by_row, whole)
+    return mlir.shape(gradient) in {mlir.shape(v) for v in behind if v in state.trained}
+
+
+def is_met_singly(state: State, block: Block, gradient: Value) -> bool:
+    """Whether a gradient that no example reaches may be of a parameter that meets them one by one,
+    each to weigh as a loop or the program says: how much of it is whose is not shown.
+    """
+    if not isinstance(state.of(gradient), Shared) or vanishes(gradient):
+        return False
+    met, shape = _behind_taken(state, block, _met_singly), mlir.shape(gradient)
+    own = [a for a in block.arguments if a in state.trained and mlir.shape(a) == shape]
+    outputs = mlir.operands(mlir.return_operation(block))
+    alike = [v for v in outputs if isinstance(state.of(v), Shared) and mlir.shape(v) == shape]
+    # Parameters that meet none, as those of a penalty alone, may have such gradients.
+    return not met.isdisjoint(own) and len(alike) > len(set(own) - met)
+
+
+def _behind_taken(
+    state: State,
+    block: Block,
+    taken: Callable[[State, Operation], list[Value]],
+    more: Sequence[Value] = (),
+) -> set[Value]:
+    """The arguments behind what ops take in some way."""
+    ops = mlir.nested_operations(cast(Any, block.owner).operation)
+    starts = [v for op in ops if len(op.results) for v in taken(state, op)]
+    return ancestors([*starts, *more]).intersection(block.arguments)
+
+
+def _taken_by_row(state: State, op: Operation) -> list[Value]:
+    """The parameters, or what is made of them, that an op lays along the batch, place by place."""
+    own = frozenset[Digit]().union(*map(state.digits, op.results))
+    if not own or op.name == "stablehlo.broadcast_in_dim" or op.name in mlir.CONTROL_FLOW:
+        return []
+    before = frozenset[Digit]().union(*map(state.digits, op.operands))
+    shared = [v for v in op.operands if isinstance(state.of(v), Shared)]
+    return [v for v in shared if v in state.trained] if own - before else []
+
+
+def _met_singly(state: State, op: Operation) -> list[Value]:
+    """The parameters, or what is made of them, that meet a step's example, or one at a place."""
+    pairs = list(zip(op.operands, state.at(op), strict=True))
+    if op.name in mlir.CONTROL_FLOW or not any(_is_single(state, v, c) for v, c in pairs):
+        return []
+    return [v for v, c in pairs if isinstance(c, Shared) and v in state.trained]
+
+
+def _is_single(state: State, value: Value, known: Class) -> bool:
+    """Whether a value is a step's, or at a place. What is beside a sum of a step is everybody's."""
+    if not isinstance(known, Batched):
+        return False
+    in_step = not known.summed and not state.digits(value).issuperset(state.batch)
+    return bool(known.at) or in_step
+
+
+def unseen_rows(
+    state: State, block: Block, gradients: Collection[int], size: int, output: Value
+) -> Value | None:
+    """What may lie row by row beside the examples, behind a constant part of an output: numbers
+    that are no parameter's, as many as a multiple of the examples, which nothing has aligned.
+
+    `jax.jit` leaves out of a dump what no output needs: of `mean(mask * (x @ w + b))` the gradient
+    of b needs the mask alone, and nothing shows that it met x. To be asked of modules that may lack
+    such, and do not show their loss.
+    """
+    terms = [v for v in shared_terms(state, output) if not vanishes(v)]
+    starts = [output] if not is_sum(state.of(output)) and not vanishes(output) else terms
+    if not starts:
+        return None
+    outputs = mlir.operands(mlir.return_operation(block))
+    if any(_is_loss(state, v) for i, v in enumerate(outputs) if i not in gradients):
+        return None
+    own = {mlir.shape(outputs[number]) for number in gradients}
+    behind = ancestors(starts)
+    return next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
+
+
+def _is_loss(state: State, value: Value) -> bool:
+    return not mlir.shape(value) and is_sum(state.of(value)) and value in state.trained
+
+
+def _may_be_rows(
+    state: State, block: Block, own: set[tuple[int, ...]], size: int, value: Value
+) -> bool:
+    """Whether a value is given, drawn, counted or a table, with rows for so many examples, or made
+    by a loop of so many steps.
+    """
+    shape, op = mlir.shape(value), mlir.defining_operation(value)
+    if not isinstance(state.of(value), Shared):
+        return False
+    if op is not None and op.name == "stablehlo.while":
+        loop = state.structure.loop_of(op)
+        return loop is None or loop.trips % size == 0
+    if op is not None and op.name in PLACING:
+        # So many rows among others, as of a parameter of which the examples meet some.
+        parts = [(n, m) for v in op.operands for n, m in zip(mlir.shape(v), shape, strict=False)]
+        return any(n > 1 and n % size == 0 and n != m for n, m in parts)
+    has_rows = any(n > 1 and n % size == 0 for n in shape)
+    if op is None:
+        return has_rows and value in set(block.arguments) and shape not in own
+    return has_rows and (op.name in MADE_FROM or is_table(op))
+
 
 RETURNS = ("func.return", "stablehlo.return")
 TWO_ORDERS = "parts of the batch lie in two orders"

@@ -1,14 +1,95 @@
 """Ancestors: given values, all values that they are made of, inside loops and branches as well.
 
 %m = reduce %x ; %y = tanh %x ; %g = dot_general %y, %x       behind %g: %g, %y, %x, and not %m
+
+Linked values: those that a loop, branch or barrier passes on as one state.
+
+%r = while (%c = %initial) { ... return %next }       %initial, %c, %next, %r are one state
+
+Reached: which arguments of a block act on each of its values: op by op, operands on results.
+
+Held constants: what `hs.constant` marked, as a barrier with a word of it.
+
+    composite "hlo_surgery.constant" %x    =>    optimization_barrier %x {held_constant}
+
+All passes know a barrier, and the analysis asks whether it holds a constant. When all is done, its
+operand is used in place of it.
+
+Held: values that reach what is returned only through marks of constants, so that they are data.
+
+%m = reduce add %s ; %d = subtract %s, %m ; %c = optimization_barrier %d {held_constant}
+    =>   %m, %d and %c are held; %s is not where it is used elsewhere too
+
+Hidden parameters: those that are no argument of floats, where a gradient has no such argument.
+
+    jax.jit(lambda x: jax.grad(loss)(W, x))      =>  W is a constant of the module
+    loss(q / 64, x), loss(normal(key), x)        =>  integers, or drawn numbers
+
+So whatever may hold them counts as a parameter: what parameters do not reach is data, of which
+more is taken as a constant.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.constants import is_splat, is_table
+from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value, closure, ir
+from hlo_surgery.passes.ir.modules import COMPOSITE
+
+
+def linked(value: Value) -> list[Value]:
+    """Values that are passed on as this one: initial, carried, returned, resulting."""
+    return [v for use in value.uses for v in _through(use)] + ties(value)
+
+
+def _through(use: Any) -> list[Value]:
+    op, number = use.owner.operation, int(use.operand_number)
+    if op.name in ("stablehlo.while", BARRIER):
+        return _ties(op, number)
+    if op.name == "stablehlo.return" and op.parent.name in mlir.CONTROL_FLOW:
+        return (
+            _ties(op.parent.operation, number) if number < len(op.parent.operation.results) else []
+        )
+    return []
+
+
+def ties(value: Value) -> list[Value]:
+    """For what a loop, branch or barrier results in, or a loop carries: all of the same state."""
+    owner: Any = value.owner
+    op = mlir.defining_operation(value)
+    if op is not None:
+        passes_on = op.name in mlir.CONTROL_FLOW or op.name == BARRIER
+        return _ties(op, mlir.results(op).index(value)) if passes_on else []
+    loop = owner.owner.operation
+    return _ties(loop, list(owner.arguments).index(value)) if loop.name == "stablehlo.while" else []
+
+
+def _ties(op: Operation, number: int) -> list[Value]:
+    if op.name == BARRIER:
+        return [op.operands[number], op.results[number]]
+    returned = [mlir.operands(mlir.return_operation(r.blocks[0])) for r in op.regions]
+    if op.name == "stablehlo.while":
+        body = op.regions[1].blocks[0]
+        return [
+            op.operands[number],
+            op.results[number],
+            body.arguments[number],
+            returned[1][number],
+        ]
+    return [op.results[number], *(values[number] for values in returned)]
+
+
+def behind_barriers(value: Value) -> Value:
+    """The value itself, behind optimization barriers, which pass on each operand as it is."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name == BARRIER:
+        value = op.operands[mlir.results(op).index(value)]
+        op = mlir.defining_operation(value)
+    return value
 
 
 def ancestors(values: Sequence[Value]) -> set[Value]:
@@ -25,3 +106,96 @@ def behind(value: Value) -> list[Value]:
         return [*op.operands, *mlir.captured(op)]
     returned = (mlir.operands(mlir.return_operation(region.blocks[0])) for region in op.regions)
     return [*op.operands, *(v for values in returned for v in values)]
+
+
+def sources(block: Block) -> dict[Value, int]:
+    """For each value a number whose bit i says whether it rests on argument i, or may."""
+    found: dict[Value, int] = {argument: 1 << i for i, argument in enumerate(block.arguments)}
+    for op in mlir.operations(block):
+        used = reduce(or_, (found.get(v, 0) for v in [*mlir.operands(op), *mlir.captured(op)]), 0)
+        found.update(dict.fromkeys(mlir.results(op), used))
+    return found
+
+
+NAME = "hlo_surgery.constant"
+HELD = "held_constant"
+
+
+def hold_constants(module: Module) -> None:
+    """Put a barrier in place of every mark."""
+    for op in mlir.all_operations(module):
+        if op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
+            mlir.rename(op, mlir.BARRIER, {HELD: ir.UnitAttr.get(mlir.context())})
+
+
+def release_constants(module: Module) -> None:
+    """Use what is marked itself."""
+    for op in mlir.all_operations(module):
+        if holds_constant(op):
+            mlir.replace(op, mlir.operands(op))
+
+
+def holds_constant(op: Operation) -> bool:
+    """Whether the op marks what is to count as a constant of the batch."""
+    return op.name == mlir.BARRIER and HELD in op.attributes
+
+
+def held_values(block: Block) -> set[Value]:
+    """The results of marks, and what these are made of and what is returned is not, unless through
+    marks.
+    """
+    ops = mlir.nested_operations(cast(Any, block.owner).operation)
+    marked = [result for op in ops if holds_constant(op) for result in op.results]
+    returned = mlir.operands(mlir.return_operation(block)) if marked else []
+    return ancestors(marked) - past_marks(returned)
+
+
+def past_marks(values: Sequence[Value]) -> set[Value]:
+    """The values and all that they are made of otherwise than through a mark of a constant."""
+    found = closure(values, lambda value: [] if _is_mark(value) else behind(value))
+    return {value for value in found if not _is_mark(value)}
+
+
+def _is_mark(value: Value) -> bool:
+    op = mlir.defining_operation(value)
+    return op is not None and holds_constant(op)
+
+
+# Tables, counted and drawn numbers, of which arrays of parameters may be made.
+MADE_FROM = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
+
+
+def hidden_parameters(
+    block: Block, batch: Collection[int], gradients: Collection[int]
+) -> set[Value]:
+    """What may be parameters, or what these are made of, beside arguments of floats. Where each
+    gradient has an argument of its shape, that is matrices of constants of such a shape alone. A
+    gradient of zeros needs none: what is not used may have been left out.
+    """
+    outputs = mlir.operands(mlir.return_operation(block))
+    own = [outputs[number] for number in gradients]
+    asked = Counter(map(mlir.shape, own))
+    used = {mlir.shape(v) for v in own if not is_splat(v, 0)}
+    missing = used.intersection(asked - Counter(_shapes_of_floats(block.arguments, batch)))
+    others = [v for i, v in enumerate(block.arguments) if i not in batch]
+    found = set[Value](others if missing else ())
+    matrices = {shape for shape in asked if len(shape) > 1}
+    for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        alike = is_table(op) and mlir.shape(op.results[0]) in matrices
+        if alike or (missing and len(op.results) and _may_hold(op, missing)):
+            found.update(op.results)
+    return found
+
+
+def _shapes_of_floats(arguments: Sequence[Value], batch: Collection[int]) -> list[tuple[int, ...]]:
+    own = (v for i, v in enumerate(arguments) if i not in batch)
+    return [mlir.shape(v) for v in own if mlir.is_inexact(v)]
+
+
+def _may_hold(op: Operation, missing: set[tuple[int, ...]]) -> bool:
+    if op.name in MADE_FROM or is_table(op):
+        return True
+    # An array of one number, as parameters may begin.
+    filled = op.name == "stablehlo.broadcast_in_dim" and not mlir.shape(op.operands[0])
+    is_one = filled or op.name == "stablehlo.constant"
+    return is_one and mlir.shape(op.results[0]) in missing

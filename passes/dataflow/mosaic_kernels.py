@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.sharding_rules import Rule, rule_along
+from hlo_surgery.passes.dataflow.kernels import Rule, rule_along
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, closure
 
 TARGET = "tpu_custom_call"
 # Of a call for several devices at once: the mesh axes along each dimension in front.

@@ -1,25 +1,88 @@
 """Carry: given a module, a `jax.export.Exported` that runs it, under `jit`, on any platform.
 
 module @f { func @main(%x: tensor<3xf32>) -> tensor<3xf32> }  =>  exported.call(x) -> (y,)
+
+Users' functions: traced with the numerics of who asked, where new code has all 64-bit types.
+
+with jax.enable_x64(True):          new code
+    as_asked(fn)(gradient)          jnp.arange(3.0), jax.random.normal: float32, if x64 was off
+
+JAX's errors: what it says where a module cannot run as called, in the words of who called it.
+
+Batching rule for 'call_exported' not implemented   =>   a function with statistics cannot be mapped
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import export
 
-from hlo_surgery.passes.emit.users_functions import asked_numerics, asked_with
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Module, stablehlo
-from hlo_surgery.passes.ir.placement import drop_placement
-from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.ir.structure import calls_of
+from hlo_surgery.passes.ir.modules import calls_of, drop_placement, inline_calls
+
+# Of JAX's options that a `with` may set for one thread, those that numbers rest on: what is drawn
+# at random is something else with another default dtype.
+NUMERICS = (
+    "enable_x64",
+    "default_prng_impl",
+    "threefry_partitionable",
+    "default_matmul_precision",
+    "numpy_dtype_promotion",
+)
+WIDE = frozenset(map(np.dtype, ["i8", "u8", "f8", "c16"]))
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+_asked: ContextVar[Mapping[str, Any] | None] = ContextVar("numerics", default=None)
+
+
+def asked_numerics() -> Mapping[str, Any]:
+    """The options of who asked for this thread's work, or of this thread."""
+    asked, config = _asked.get(), jax.config
+    return asked or {name: getattr(config, f"jax_{name}") for name in NUMERICS}
+
+
+@contextmanager
+def asked_with(numerics: Mapping[str, Any]) -> Generator[None]:
+    """Within, these are the options of who asked."""
+    token = _asked.set(numerics)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def as_asked(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """The function under the options of who asked; with x64 where it is given 64-bit types, which
+    would be lost.
+    """
+
+    @wraps(function)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        numerics = dict(asked_numerics())
+        numerics["enable_x64"] |= any(map(_is_wide, jax.tree.leaves((args, kwargs))))
+        with ExitStack() as options:
+            for name, value in numerics.items():
+                options.enter_context(getattr(jax, name)(value))
+            return function(*args, **kwargs)
+
+    return called
+
+
+def _is_wide(x: Any) -> bool:
+    return getattr(x, "dtype", None) in WIDE
+
 
 # XLA recurses over nested calls on threads whose stacks end at some 150 of them.
 DEEPEST_CALLS = 50
@@ -41,7 +104,7 @@ def in_clean_config(work: Callable[[], Result]) -> Result:
     """Run with x64 enabled and outside any ambient mesh, trace or default device.
 
     JAX keeps these per thread. Without x64 the 64-bit types of a module would be lost in tracing;
-    what users write is called with their own options, by `users_functions.as_asked`.
+    what users write is called with their own options, by `export.as_asked`.
     """
     numerics = asked_numerics()
 
@@ -126,3 +189,42 @@ def _make_plain(code: Module) -> None:
         mlir.run_passes(code, "func.func(stablehlo-legalize-composite-to-call)")
         inline_calls(code)
     mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")
+
+
+# What to say where JAX says that a module has no rule for a transformation.
+NO_RULES = {
+    "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
+    "in a Python loop or in jax.lax.map",
+    "custom_vjp": UNDIFFERENTIABLE,
+}
+
+OTHER_DEVICE = (
+    "target={!r} is another device than the function runs on: leave target out to run here; "
+    "hs.explain plans for another device, and .module(...) is the module for it"
+)
+HAS_KERNEL = (
+    "the plan has a kernel for JAX's default device, and the function is to run on another: name "
+    "that one, as in target='cpu', or force strategy='lift' or 'loop', which run on any"
+)
+
+
+def run_as_function(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
+    try:
+        return run(*arrays)
+    except (NotImplementedError, TypeError) as problem:
+        said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
+        if said is None:
+            raise
+        raise type(problem)(said) from problem
+
+
+@contextmanager
+def running_here(target: str | None) -> Generator[None]:
+    """Raises ValueError where JAX says that a module is for another device than it is to run on."""
+    try:
+        yield
+    except ValueError as problem:
+        if "was exported for platforms" not in str(problem):
+            raise
+        raise ValueError(OTHER_DEVICE.format(target) if target else HAS_KERNEL) from None

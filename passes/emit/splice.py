@@ -2,24 +2,249 @@
 
 return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
                                return %g
+
+Scopes: what an added op is for, as the name in its location, which XLA keeps into profiles.
+
+multiply %g, %g    =>    multiply %g, %g   loc("hlo_surgery/second_moment/['w']/square")
+
+Closed over: a function that reaches for traced values around it, traced with these as arguments.
+
+f(x) = x * c, with c traced outside    =>    f'(x, c') = x * c', to be called on (x, c)
+
+`jax.jit` does so for itself, but hides which values they are. Those that are known stay constants
+of the program.
+
+Main's signature: given a function, further arguments, and what else it returns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
+from urllib.parse import quote, unquote
 
 import jax
 import numpy as np
+from jax.core import Tracer, eval_jaxpr
 
-from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.emit.host_calls import host_calls
-from hlo_surgery.passes.emit.main_signature import add_argument
-from hlo_surgery.passes.emit.scopes import Scope, keep_names_alone, set_traced_scopes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import elements
-from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.inlining import inline_calls, move_body
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
+from hlo_surgery.passes.ir.constants import dtype_of, elements
+from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.modules import inline_calls, move_body
+
+ROOT = "hlo_surgery"
+ANY = "*"
+LISTED = 2
+# In the names of what is traced, JAX's name stack holds these among its own words.
+_TAG = re.compile(rf"{ROOT}\.(statistic|output|strategy)=([\w.%~-]*)")
+# What parts a location's name, and where XLA cuts it off.
+_PARTING = str.maketrans("/@", "||")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an op is for: a strategy or stage of the rewriting, an output, a statistic; `*` where
+    several have it in common.
+    """
+
+    strategy: str = ANY
+    output: str = ANY
+    statistic: str = ANY
+
+    def __str__(self) -> str:
+        parts = (self.statistic, self.output, self.strategy)
+        return "/".join([ROOT, *map(in_location, parts)])
+
+
+def in_location(name: str) -> str:
+    """A name as it stands in a location.
+
+    >>> in_location("['linear/~']")
+    "['linear|~']"
+    """
+    return name.translate(_PARTING)
+
+
+# Stages that outputs and statistics have in common.
+LIFT, HOIST, HOISTED_STACK, STACK, STEPS, PADDING = map(
+    Scope, ("lift", "hoist", "hoisted stack", "stack", "microbatches", "padding")
+)
+
+
+def within(part: str, names: Iterable[str]) -> AbstractContextManager[Any]:
+    """What is traced within is for the `statistic`, `output` or `strategy` of these names."""
+    each = list(dict.fromkeys(names))
+    tag = f"{ROOT}.{part}={quote(_listed(each), safe='')}"
+    return jax.named_scope(tag) if each else nullcontext()
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - LISTED
+    return "+".join(names[:LISTED]) + (f"+{more} more" if more > 0 else "")
+
+
+def scope_of(op: Operation) -> Scope | None:
+    """What an op was added for; None of an op of the original."""
+    for name in _names(cast(Any, op.location)):
+        parts = name.split("/")
+        if parts[0] == ROOT and len(parts) == 4:
+            return Scope(parts[3], parts[2], parts[1])
+    return None
+
+
+def location_for(scope: Scope, source: Operation) -> ir.Location:
+    """The location of an op that is added for this, and stands for one of the program."""
+    with mlir.context():
+        return ir.Location.name(str(scope), source.location)
+
+
+def set_scope(op: Operation, scope: Scope, source: Operation) -> None:
+    """Say what an op was added for, and for which of the program it stands."""
+    cast(Any, op).location = location_for(scope, source)
+
+
+def keep_names_alone(ops: Iterable[Operation]) -> None:
+    """Forget which of our own lines ops were traced at. JAX has its name stack outside of them."""
+    for op in ops:
+        names = "/".join(_outer_names(cast(Any, op.location)))
+        with mlir.context():
+            cast(Any, op).location = ir.Location.name(names)
+
+
+def set_traced_scopes(
+    ops: Sequence[Operation], scope: Scope, sources: Mapping[str, Operation], source: Operation
+) -> None:
+    """Say of ops that were traced what they are for; `sources`: for which op those of an output
+    stand. What JAX shares, as constants, is for what uses it.
+    """
+    known: dict[Operation, Scope] = {}
+    for op in reversed(ops):
+        own = _tagged(scope, tuple(_names(cast(Any, op.location))))
+        users = (user for result in op.results for user in mlir.users(result) if user in known)
+        known[op] = own or next((known[user] for user in users), scope)
+    # Most ops share theirs with many others, and to make a location takes longer than to find it.
+    places = {
+        own: location_for(own, sources.get(own.output, source)) for own in set(known.values())
+    }
+    for op, own in known.items():
+        cast(Any, op).location = places[own]
+
+
+@lru_cache(maxsize=1024)
+def _tagged(scope: Scope, names: tuple[str, ...]) -> Scope | None:
+    """A scope with the innermost tag of each part, from inner names to outer; None without any."""
+    found = {part: text for name in reversed(names) for part, text in _TAG.findall(name)}
+    tags = {part: _unquoted(text) for part, text in found.items()}
+    return replace(scope, **tags) if tags else None
+
+
+# Names are many, since each ends in what its op does; tags are few.
+_unquoted = lru_cache(maxsize=4096)(unquote)
+
+
+def _outer_names(location: Any) -> Iterator[str]:
+    while isinstance(location, ir.NameLoc):
+        yield str(location.name_str)
+        location = location.child_loc
+
+
+def _names(location: Any) -> Iterator[str]:
+    """The names in a location, those of a callee before those of its call."""
+    pending = [location]
+    while pending:
+        match current := pending.pop():
+            case ir.NameLoc():
+                yield str(current.name_str)
+                pending.append(current.child_loc)
+            case ir.CallSiteLoc():
+                pending += [current.caller, current.callee]
+            case _:
+                pass
+
+
+# Traced values by their id, each with the argument of main that stands for it, in the order of
+# these.
+ClosedOver = dict[int, tuple[Any, Value]]
+
+
+def trace(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> tuple[Any, list[Any]]:
+    """The function traced as by `jax.jit(function).trace`, with further arguments behind; and what
+    to pass for them.
+    """
+    traced: Any = jax.jit(function, keep_unused=True).trace(*structs)
+    if len(traced.jaxpr.in_avals) == len(structs):
+        return traced, []
+    made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
+    consts: list[Any] = made.consts
+    closed_over = [const for const in consts if isinstance(const, Tracer)]
+
+    def opened(*arrays: Any) -> Any:
+        further = iter(arrays[len(structs) :])
+        known = [next(further) if isinstance(const, Tracer) else const for const in consts]
+        outputs: Any = eval_jaxpr(made.jaxpr, known, *arrays[: len(structs)])
+        return jax.tree.unflatten(jax.tree.structure(results), outputs)
+
+    kinds = [_struct(const) for const in closed_over]
+    return jax.jit(opened, keep_unused=True).trace(*structs, *kinds), closed_over
+
+
+def _struct(value: Any) -> jax.ShapeDtypeStruct:
+    kind: Any = jax.typeof(value)
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
+
+
+# The attribute of a result that a rewriting has added: the statistic's label. It outlives names
+# and locations, and says of a file what was done to it.
+STATISTIC = "hlo_surgery.statistic"
+
+
+def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
+    """A further argument of a function, the last."""
+    block = cast(Any, mlir.body(function))
+    with mlir.context(), ir.Location.unknown():
+        made = cast(Value, block.add_argument(kind, ir.Location.unknown()))
+        if "arg_attrs" in function.attributes:
+            known = _attributes(function, "arg_attrs")
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*known, ir.DictAttr.get({})])
+        _retype(function)
+    return made
+
+
+def set_results(
+    function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]
+) -> None:
+    """Make the function return these values, the last of them with new string attributes."""
+    block = mlir.body(function)
+    old = mlir.return_operation(block)
+    with mlir.context(), old.location:
+        known = _attributes(function, "res_attrs")
+        missing = len(values) - len(attributes) - len(known)
+        known += [ir.DictAttr.get({})] * missing
+        for named in attributes:
+            strings: dict[str, ir.Attribute] = {k: ir.StringAttr.get(v) for k, v in named.items()}
+            known.append(ir.DictAttr.get(strings))
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(known)
+        with ir.InsertionPoint(old):
+            func.ReturnOp(list(values))
+        old.erase()
+        _retype(function)
+
+
+def _attributes(function: func.FuncOp, name: str) -> list[Any]:
+    return list(cast(Any, function).attributes[name]) if name in function.attributes else []
+
+
+def _retype(function: func.FuncOp) -> None:
+    """Give a function the type of what its block takes and returns."""
+    block = mlir.body(function)
+    outputs = [v.type for v in mlir.return_operation(block).operands]
+    kind = ir.FunctionType.get([a.type for a in block.arguments], outputs)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+
 
 TELLING = (
     "a statistic calls its host (as jax.debug.print and jax.pure_callback do), which a rewritten "

@@ -1,13 +1,16 @@
-"""The one door to `jaxlib.mlir`: its names, one context, and IR operations that passes share."""
+"""The one door to `jaxlib.mlir`: its names, one context, and IR operations that passes share.
+
+Closure: what is reached from some values by going on, each value once.
+"""
 
 import functools
 import io
-from collections.abc import Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo  # pyright: ignore[reportMissingTypeStubs]
+from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 
 __all__ = [
     "Block",
@@ -319,3 +322,21 @@ def enclosing_function(op: Operation) -> func.FuncOp:
     while found.operation.name != "func.func":
         found = found.operation.parent
     return cast(func.FuncOp, found.operation.opview)
+
+
+Node = TypeVar("Node")
+
+
+def closure(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """The starts and all that follows them, step by step.
+
+    >>> sorted(closure([6], lambda n: [n // 2] if n else []))
+    [0, 1, 3, 6]
+    """
+    pending = list(starts)
+    found = set(pending)
+    while pending:
+        new = [v for v in dict.fromkeys(following(pending.pop())) if v not in found]
+        found.update(new)
+        pending += new
+    return found

@@ -9,41 +9,117 @@
 So a recurrent weight's gradient becomes one contraction over steps and examples, to which every
 strategy applies; and a scan over layers leaves its gradients where the weights of the examples,
 which rest on all layers, are known.
+
+Stacks: the values of a loop's operands at all its steps, along a dimension of their own.
+
+What is sliced from a stack already is taken from there; any other value is written to a new stack,
+step by step, in the same order.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.dataflow.linked import behind_barriers
-from hlo_surgery.passes.emit.scopes import HOIST, HOISTED_STACK
-from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.dataflow.numbers import Numbers, counter_values, is_permutation, values_over
+from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.linearity import SUMMING, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.loops.loop_sums import added_values, ops_behind, reached_values
-from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
-from hlo_surgery.passes.loops.step_stacks import (
-    Counters,
-    Order,
-    Stacked,
-    common_order,
-    order_of,
-    step_stacks,
+from hlo_surgery.passes.ir.traits import SUMMING, initial_operands
+from hlo_surgery.passes.loops.loop_sums import (
+    Part,
+    Scan,
+    added_values,
+    ops_behind,
+    reached_values,
+    scanned_carry,
+    stacked,
 )
-from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.raising.elementwise import Raised
+from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
-from hlo_surgery.passes.terms.example_axes import example_axis
-from hlo_surgery.passes.terms.gradient_slices import gradient_step
-from hlo_surgery.passes.terms.steps import Step
+from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
+from hlo_surgery.passes.terms.steps import Axes, Step
+
+Counters = dict[Value, Numbers]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which place in a stack a step takes: `index` in the loop's body, and all its `numbers`, which
+    tell orders apart.
+    """
+
+    index: Value = field(compare=False)
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Where a value's steps are: along `dim` of a stack."""
+
+    stack: Value
+    dim: int
+
+
+def order_of(index: Value, counters: Counters, size: int) -> Order | None:
+    """The order of an index that takes each of so many places once."""
+    numbers = values_over(index, counters)
+    if numbers is None or not is_permutation(numbers, size):
+        return None
+    return Order(index, tuple(numbers.tolist()))
+
+
+def common_order(loop: Operation, values: Iterable[Value], counters: Counters) -> Order | None:
+    """The order of the first stack that one of these is sliced from, or of a counter from 0."""
+    found = (sliced[1] for v in values if (sliced := _sliced(loop, v, counters)))
+    counted = (order_of(c, counters, len(numbers)) for c, numbers in counters.items())
+    return next(found, None) or next((order for order in counted if order), None)
+
+
+def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked, Order] | None:
+    """The stack outside the loop of which a value is one slice, without that dimension."""
+    op: Operation | None = None
+    for name in ("stablehlo.reshape", "stablehlo.dynamic_slice"):
+        op = mlir.defining_operation(op.operands[0] if op else value)
+        if op is None or op.name != name:
+            return None
+    assert op is not None
+    stack, whole = op.operands[0], mlir.shape(op.operands[0])
+    cut = [d for d, size in enumerate(mlir.shape(op.results[0])) if size != whole[d]]
+    is_inside = any(mlir.is_same(each, loop) for each in mlir.loops_around(stack))
+    if len(cut) != 1 or is_inside or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :]):
+        return None
+    order = order_of(op.operands[1 + cut[0]], counters, whole[cut[0]])
+    return order and (Stacked(stack, cut[0]), order)
+
+
+def step_stacks(
+    axes: Axes,
+    loop: Operation,
+    values: Iterable[Value],
+    order: Order,
+    counters: Counters,
+    reached: set[Value],
+) -> tuple[Operation, dict[Value, Stacked]]:
+    """Where the steps of these values are, in this order, and the loop, which is rebuilt so that it
+    stacks those that nothing holds yet.
+    """
+    each = {v: _sliced(loop, v, counters) for v in values}
+    known = {v: s[0] for v, s in each.items() if s and s[1] == order}
+    new = [v for v in each if v not in known]
+    if not new:
+        return loop, known
+    parts = [Part(v, order.index, len(order.numbers)) for v in new]
+    renewed, made = stacked(axes, loop, parts, sets=[reached])
+    return renewed, known | {v: Stacked(stack, 0) for v, stack in zip(new, made, strict=True)}
+
 
 CONTRACTIONS = SUMMING | {"stablehlo.reduce"}
 Arrays = Mapping[Value, jax.Array]

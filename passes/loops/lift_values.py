@@ -11,17 +11,16 @@ from collections.abc import Sequence
 import jax
 
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
-from hlo_surgery.passes.emit.scopes import LIFT
-from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.emit.splice import LIFT, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.loop_sums import reached_values
-from hlo_surgery.passes.strategies.by_gradient.lift import lifted_gradients
-from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
-from hlo_surgery.passes.strategies.task import Schedule
-from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.strategies.lift import lifted_gradients
+from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.strategy import Schedule
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, slice_function
+from hlo_surgery.passes.terms.steps import Axes
 
 Lifted = dict[Value, Value]
 ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)

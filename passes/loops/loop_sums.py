@@ -5,19 +5,38 @@
 A loop in each step may add to the sum in its place, which is handed on to it:
 
     %r = while (%c = %zero) { %s = while (%d = %c) { add %d, %u } }         =>  %s, and of it %u
+
+Scanned gradients: given a gradient that a loop stacks by slices, the update in its body instead.
+
+    %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }
+        =>  %u
+
+A scan over layers stacks the gradients of the layers so. If each slice is written once, an
+elementwise statistic of the stack is the stack of the statistics, which the same loop can write:
+nothing of the size of B stacks is needed.
+
+Carried: a loop, or loops within each other, that carry more, by JAX functions.
+
+%r = while (%c) { .. }   =>   %r, %s = while (%c, %d = start()) { .. ; go_on(%d, %x) }
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.linked import ties
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.dataflow.ancestors import ties
+from hlo_surgery.passes.dataflow.numbers import counter_values, is_permutation, values_over
+from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.splice import STACK, Replacement, Scope, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.ir.constants import dtype_of, is_splat
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
+from hlo_surgery.passes.terms.epilogue import Link, epilogue
+from hlo_surgery.passes.terms.steps import Axes
 
 
 @dataclass(frozen=True)
@@ -175,3 +194,164 @@ def added_values(loop: Operation, number: int) -> list[Value] | None:
         else:
             added.append(value)
     return added if carried == 1 else None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does.
+
+    `behind`: what moves and scales elements behind the loop.
+    """
+
+    loop: Operation
+    number: int
+    write: Operation
+    behind: Sequence[Link] = ()
+
+    @property
+    def dim(self) -> int:
+        """The dimension along which slices are stacked."""
+        whole, part = mlir.shape(self.write.results[0]), mlir.shape(self.write.operands[1])
+        return next(
+            (d for d in range(len(whole)) if whole[d] != part[d]),
+            whole.index(1) if 1 in whole else 0,
+        )
+
+    @property
+    def index(self) -> Value:
+        """The number of the slice that is written."""
+        return self.write.operands[2 + self.dim]
+
+    @property
+    def steps(self) -> int:
+        """How many slices are written."""
+        return mlir.shape(self.write.results[0])[self.dim]
+
+
+def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
+    """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
+    stack, links = epilogue(axes, gradient)
+    scan = scanned_carry(axes, stack)
+    return scan and replace(scan, behind=links)
+
+
+def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
+    """The scan that stacks a loop's result; None if that is not its own steps' gradients."""
+    loop = mlir.defining_operation(stack)
+    if loop is None or loop.name != "stablehlo.while" or not axes.is_sum(axes.of(stack)):
+        return None
+    number = mlir.results(loop).index(stack)
+    write = _stacking_write(loop, number)
+    if write is None or not _is_own(axes, loop, write.operands[1]):
+        return None
+    return Scan(loop, number, write)
+
+
+def _stacking_write(loop: Operation, number: int) -> Operation | None:
+    """The write of a slice an iteration, each once, to a carry with no other use."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
+    carry = body.arguments[number]
+    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.block != body:
+        return None
+    uses = [len(list(v.uses)) for v in (carry, write.results[0], condition.arguments[number])]
+    alone = write.operands[0] == carry and uses == [1, 1, 0]
+    return write if alone and _covers(loop, write) else None
+
+
+def _covers(loop: Operation, write: Operation) -> bool:
+    counters = counter_values(loop)
+    if counters is None:
+        return False
+    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    stacked = [d for d in range(len(whole)) if whole[d] != part[d]]
+    if not stacked:
+        return 1 in whole and len(next(iter(counters.values()))) == 1
+    along = stacked[0]
+    numbers = values_over(write.operands[2 + along], counters)
+    return len(stacked) == part[along] == 1 and is_permutation(numbers, whole[along])
+
+
+def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
+    """Whether the update sums nothing that other iterations, or ops outside, have summed."""
+    carries = set(loop.regions[1].blocks[0].arguments)
+    inside = set(mlir.values_within(loop)) - carries
+    return axes.is_sum(axes.of(update)) and reached_values(axes, [update]) <= inside
+
+
+def replace_update(write: Operation, value: Value) -> None:
+    """Write this value instead, which is made later in the block."""
+    write.operands[1] = value
+    write.move_before(mlir.return_operation(cast(Any, write.block)))
+
+
+def carried(
+    axes: Axes,
+    nest: Sequence[Operation],
+    start: Callable[[], Sequence[jax.Array]],
+    go_on: Replacement,
+    taken: Sequence[Value],
+    scope: Scope,
+    known: Sequence[dict[Value, Any]] = (),
+    sets: Sequence[set[Value]] = (),
+) -> tuple[Operation, list[Value]]:
+    """The outermost of these loops, rebuilt, and what it results in further. A step of the
+    innermost goes on from the state that is carried to that of all steps, with values that it has
+    `taken`. What is `known` of the loops' results, and the `sets` that they are in, are renewed.
+    """
+    states = [splice([], start, nest[0], scope=scope)]
+    for loop in nest:
+        states.append(add_carries(loop, states[-1]))
+    end = mlir.return_operation(nest[-1].regions[1].blocks[0])
+    values, renewed = splice([*states[-1], *taken], go_on, end, scope=scope), nest[0]
+    for loop, initial in zip(reversed(nest), reversed(states[:-1]), strict=True):
+        extend_return(mlir.return_operation(loop.regions[1].blocks[0]), values)
+        of_results = [*axes.by_value, *known], [axes.trained, *sets]
+        renewed = extend_results(loop, initial, len(initial), *of_results)
+        values = mlir.results(renewed)[len(renewed.results) - len(initial) :]
+    return renewed, values
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step's value, stacked at `index` of so many `places`: along a dimension of its own, of size
+    1, or else along a new first one.
+    """
+
+    value: Value
+    index: Value
+    places: int
+    dim: int | None = None
+
+    def empty(self) -> jax.Array:
+        """The stack before any step."""
+        shape, d = mlir.shape(self.value), self.dim
+        own = (1, *shape) if d is None else shape
+        return jnp.zeros((*own[: d or 0], self.places, *own[(d or 0) + 1 :]), dtype_of(self.value))
+
+    def put(self, stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
+        """The stack with a step's value."""
+        part = value[None] if self.dim is None else value
+        return jax.lax.dynamic_update_slice_in_dim(
+            stack, part, index, self.dim or 0, allow_negative_indices=False
+        )
+
+
+def stacked(
+    axes: Axes,
+    loop: Operation,
+    parts: Sequence[Part],
+    known: Sequence[dict[Value, Any]] = (),
+    sets: Sequence[set[Value]] = (),
+) -> tuple[Operation, list[Value]]:
+    """The loop rebuilt so that it stacks these, and the stacks."""
+
+    def start() -> list[jax.Array]:
+        return [part.empty() for part in parts]
+
+    def go_on(*operands: jax.Array) -> list[jax.Array]:
+        each = (operands[k :: len(parts)] for k in range(len(parts)))
+        return [part.put(*state) for part, state in zip(parts, each, strict=True)]
+
+    taken = [*(part.value for part in parts), *(part.index for part in parts)]
+    return carried(axes, [loop], start, go_on, taken, STACK, known, sets)

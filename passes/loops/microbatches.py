@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.axes.classes import Mixed
-from hlo_surgery.passes.axes.constant_part import has_constant_part
-from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.axes.state import Mixed
+from hlo_surgery.passes.axes.verdicts import has_constant_part
+from hlo_surgery.passes.dataflow.ancestors import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, reached_values
 from hlo_surgery.passes.structure.digits import Digit, leaves
-from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.terms.steps import Axes
 
 Numbers = npt.NDArray[np.int64]
 

@@ -20,9 +20,8 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.joins import MEANS, Join
-from hlo_surgery.passes.measures.measure import Known, OfPositions
-from hlo_surgery.passes.measures.moments import squared_magnitude
+from hlo_surgery.passes.measures.measures import Known, OfPositions
+from hlo_surgery.passes.measures.moments import MEANS, Join, squared_magnitude
 from hlo_surgery.passes.terms.epilogue import Does, Link
 from hlo_surgery.passes.terms.steps import GradientSlice
 

@@ -1,13 +1,36 @@
-"""Moments: squares of magnitudes, variances from sums about any centre, and their bias."""
+"""Moments: squares of magnitudes, variances from sums about any centre, and their bias.
+
+Limits that keep NaN: XLA on CPU may drop it from a maximum of many elements.
+
+Joins: how what is found of the parts of a batch, one after the other, is that of the whole.
+
+    second moments of K parts, as many examples in each     =>  their mean
+    norms of the examples of each part, [M]                 =>  all of them, [B]
+
+`members` [K, M]: the examples of each part, by their numbers in the batch.
+
+Real examples: which are no padding, and how many; padding counts in no sum and no mean.
+"""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from jax import lax
 
-from hlo_surgery.passes.measures.limits import at_least
+
+def at_least(x: jax.Array, least: Any) -> jax.Array:
+    """The larger of both, NaN where x is.
+
+    >>> at_least(jnp.array([1.0, 3.0, jnp.nan]), 2).tolist()
+    [2.0, 3.0, nan]
+    """
+    return jnp.where(x < least, jnp.asarray(least, x.dtype), x)
 
 
 def squared_magnitude(g: jax.Array) -> jax.Array:
@@ -25,3 +48,118 @@ def unbiased(count: Any) -> Any:
     if isinstance(count, jax.Array):
         return jnp.where(count > 1, count / jnp.maximum(count - 1, 1), jnp.nan)
     return count / (count - 1) if count > 1 else math.nan
+
+
+Members = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Join:
+    """`start(shape, dtype, parts)`: before the first part; `add(state, found, part)`: with a part;
+    `end(state, members)`: what the whole has.
+    """
+
+    start: Callable[[tuple[int, ...], Any, int], jax.Array]
+    add: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    end: Callable[[jax.Array, Members], jax.Array]
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
+    return jnp.zeros(shape, dtype)
+
+
+def _added(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+    return state + found
+
+
+def _same(state: jax.Array, members: Members) -> jax.Array:
+    return state
+
+
+def _divided(state: jax.Array, members: Members) -> jax.Array:
+    return state / len(members)
+
+
+def _stack(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
+    return jnp.zeros((parts, *shape), dtype)
+
+
+def _stacked(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_index_in_dim(state, found, part, 0)
+
+
+def _in_batch_order(state: jax.Array, members: Members) -> jax.Array:
+    """[K, M, ...] -> [B, ...]; without a gather where parts are runs or strides of the batch."""
+    numbers = np.arange(members.size)
+    if np.array_equal(members.ravel(), numbers):
+        return state.reshape(-1, *state.shape[2:])
+    if np.array_equal(members.T.ravel(), numbers):
+        return jnp.swapaxes(state, 0, 1).reshape(-1, *state.shape[2:])
+    return state.reshape(-1, *state.shape[2:])[np.argsort(members.ravel())]
+
+
+def _spread(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+    """Of the first parts and one more, [squares about the mean, mean]: what was off from the mean
+    of its part is off from that of all by so much more (Chan, Golub and LeVeque, 1983).
+    """
+    square, mean = state
+    variance, own = found
+    off, before = own - mean, part.astype(mean.real.dtype)
+    square = square + variance + squared_magnitude(off) * before / (before + 1)
+    return jnp.stack([square, mean + off / (before + 1)])
+
+
+def _variance(state: jax.Array, members: Members) -> jax.Array:
+    return jnp.real(state[0]) / len(members)
+
+
+SUMS = Join(_zeros, _added, _same)
+MEANS = Join(_zeros, _added, _divided)
+ROWS = Join(_stack, _stacked, _in_batch_order)
+# Of variances with the means that they are about, [2, *parameter].
+SPREADS = Join(_zeros, _spread, _variance)
+
+
+@dataclass(frozen=True)
+class Padding:
+    """`real`: which examples are none, [B]; `count`: how many, a traced number of 1 at least."""
+
+    real: jax.Array
+    count: Any
+
+
+def without_padding(rows: jax.Array, padding: Padding | None) -> jax.Array:
+    """Rows [B, ...], zero for padding."""
+    return rows_where(None if padding is None else padding.real, rows)
+
+
+def rows_where(counted: jax.Array | None, rows: jax.Array) -> jax.Array:
+    """Rows [B, ...], zero where they are not `counted`, [B]; None where all are."""
+    if counted is None:
+        return rows
+    return jnp.where(counted.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros_like(rows))
+
+
+def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What is real, and how many as a float; 1 where none is, so that a mean over none is zero.
+
+    The number is NaN where a flag is neither 0 nor 1: nobody can say what such an example counts.
+    """
+    real = mask == 1
+    count = jnp.maximum(jnp.sum(real, dtype=dtype), 1)
+    return real, jnp.where(jnp.all(real | (mask == 0)), count, jnp.nan)
+
+
+def nan_unless_flags(statistic: jax.Array, count: jax.Array) -> jax.Array:
+    """What says that it is no statistic where the number of the real examples is NaN."""
+    return nan_where(jnp.isnan(count), statistic)
+
+
+def nan_where(wrong: jax.Array, statistic: jax.Array) -> jax.Array:
+    """NaN where something is wrong; numbers of entries are -1 then, and flags, which say that
+    something is, True.
+    """
+    if statistic.dtype == bool:
+        return statistic | wrong
+    nothing = jnp.nan if jnp.issubdtype(statistic.dtype, jnp.inexact) else -1
+    return jnp.where(wrong, nothing, statistic)

@@ -16,14 +16,12 @@ import jax
 
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers
-from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.inlining import inline_calls
-from hlo_surgery.passes.ir.linearity import added_results
+from hlo_surgery.passes.ir.constants import dtype_of, is_splat
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
-from hlo_surgery.passes.terms.monomials.contract_monomials import Contraction, contract
-from hlo_surgery.passes.terms.monomials.monomials import factored, is_precise
+from hlo_surgery.passes.ir.modules import inline_calls
+from hlo_surgery.passes.ir.traits import added_results, integers
+from hlo_surgery.passes.terms.contract_monomials import Contraction, contract
+from hlo_surgery.passes.terms.monomials import factored, is_precise
 
 
 def fold_squared_sums(module: Module) -> int:

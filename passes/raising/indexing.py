@@ -12,11 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlo_surgery.passes.ir.attributes import flag, gather_numbers, integers, scatter_numbers
-from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
-from hlo_surgery.passes.ir.linearity import added_results, overwrites
+from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
-from hlo_surgery.passes.raising.table import Raised, raises, single
+from hlo_surgery.passes.ir.traits import (
+    added_results,
+    flag,
+    gather_numbers,
+    integers,
+    overwrites,
+    scatter_numbers,
+)
+from hlo_surgery.passes.raising.elementwise import Raised, raises, single
 
 
 @raises("stablehlo.gather")

@@ -6,31 +6,28 @@
 The function is applied to one example: an operand may be smaller along its example axis than the
 op's types say. So what contracts examples (dot_general, reduce, convolution, scatter) takes every
 shape from its operands.
+
+One op as a JAX function, whatever it is: it is cloned into a module of its own and called.
+
+This is the way of ops without a raising rule. It can be looped over examples, but `vmap` cannot
+lift it.
 """
 
-from hlo_surgery.passes.ir.element_types import is_static_array
-from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.raising import (
-    arithmetic,
-    contractions,
-    indexing,
-    moves,
-    sources,
-    transforms,
-)
-from hlo_surgery.passes.raising.table import RULES, Raised, raises
+from typing import Any, cast
+
+import jax
+
+from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
+from hlo_surgery.passes.emit.export import carry
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
+from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir
+from hlo_surgery.passes.normalise.out_of_scope import marks
+from hlo_surgery.passes.raising import contractions, elementwise, indexing
+from hlo_surgery.passes.raising.elementwise import RULES, Raised
 
 # Importing these has entered their rules in the table.
-FAMILIES = (
-    arithmetic,
-    contractions,
-    indexing,
-    moves,
-    sources,
-    transforms,
-)
-
-__all__ = ["Raised", "raise_op", "raises"]
+FAMILIES = (contractions, elementwise, indexing)
 
 
 def raise_op(op: Operation) -> Raised | None:
@@ -39,3 +36,56 @@ def raise_op(op: Operation) -> Raised | None:
     if rule is None or not all(is_static_array(value) for value in (*op.operands, *op.results)):
         return None
     return rule(op)
+
+
+def call_op(op: Operation) -> Raised:
+    """A function of the op's operands, in which operands may hold one example instead of B."""
+    outside = mlir.captured(op)
+    if any(
+        (made := mlir.defining_operation(v)) is None or made.name != "stablehlo.constant"
+        for v in outside
+    ):
+        raise ValueError(
+            f"{op.name} uses values from outside in its body, which only constants may be"
+        )
+
+    def called(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        module = _module(op, outside, [operand.shape for operand in operands])
+        results = [jax.ShapeDtypeStruct(mlir.shape(r), dtype_of(r)) for r in op.results]
+        exported = carry(module, operands, results, jax.default_backend())
+        return tuple(cast(Any, exported.call(*operands)))
+
+    return called
+
+
+def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) -> mlir.Module:
+    with mlir.context(), ir.Location.unknown():
+        kinds = [
+            ir.RankedTensorType.get(shape, cast(ir.Type, mlir.element_type(v)))
+            for shape, v in zip(shapes, op.operands, strict=True)
+        ]
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get(kinds, [r.type for r in op.results]))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            constants = [
+                cast(Any, mlir.defining_operation(v)).clone().operation.results[0] for v in outside
+            ]
+            copied = cast(Any, op.clone()).operation
+            func.ReturnOp(list(copied.results))
+        for inner in (copied, *mlir.nested_operations(copied)):
+            for name in {ATTRIBUTE, *marks(inner)}.intersection(mlir.attribute_names(inner)):
+                del inner.attributes[name]
+        _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
+        module.operation.verify()
+        return module
+
+
+def _rebind(op: Operation, arguments: list[Value], outside: dict[Value, Value]) -> None:
+    for i, argument in enumerate(arguments):
+        op.operands[i] = argument
+    for inner in mlir.nested_operations(op):
+        for i, operand in enumerate(inner.operands):
+            if operand in outside:
+                inner.operands[i] = outside[operand]

@@ -1,35 +1,86 @@
 """Analysed: a module that has been normalised, with what its values are to the examples.
 
 It is analysed again after contractions have been moved out of loops.
+
+Roles: what the arguments and outputs of a module are.
+
+Undivided outputs: gradients and losses of which examples have no share of their own, and why.
+
+Finished: a module that returns what was made beside its own outputs, and nothing else.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.passes.axes.analysis import find_axes
-from hlo_surgery.passes.dataflow import sharding_rules
-from hlo_surgery.passes.dataflow.ancestors import ancestors
-from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
-from hlo_surgery.passes.emit.scopes import PADDING
-from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.axes.classify import find_axes
+from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.axes.verdicts import undivided_reason, unseen_reason
+from hlo_surgery.passes.dataflow import kernels
+from hlo_surgery.passes.dataflow.ancestors import ancestors, release_constants
+from hlo_surgery.passes.dataflow.kernels import Trusted, trusted
+from hlo_surgery.passes.emit.splice import PADDING, STATISTIC, set_results, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype
-from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype
+from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.loops.hoist import hoist
+from hlo_surgery.passes.loops.loop_sums import scanned_gradient
 from hlo_surgery.passes.loops.microbatches import find_microbatches
-from hlo_surgery.passes.loops.scanned_gradients import scanned_gradient
-from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.real_examples import flags_and_count
+from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.measures.moments import flags_and_count
+from hlo_surgery.passes.normalise.calls import CallAxes, release_bodies, release_called
+from hlo_surgery.passes.normalise.devices import call_on_each
 from hlo_surgery.passes.normalise.normalize import normalize
-from hlo_surgery.passes.rewriting.roles import Roles
-from hlo_surgery.passes.rewriting.undivided import refuse_undivided, undivided_outputs
-from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.normalise.out_of_scope import put_back
 from hlo_surgery.passes.terms.epilogue import Does, Link
+from hlo_surgery.passes.terms.steps import Axes
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
+
+    `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
+    of some. `pruned`: whether what no output needs may have been left out of the module.
+    """
+
+    batch: Mapping[int, int]
+    size: int
+    gradients: Sequence[int]
+    losses: Sequence[int]
+    contribution: bool
+    custom_calls: CallAxes = field(default_factory=dict[str, Any])
+    pruned: bool = False
+
+
+def refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:
+    """One refusal for all outputs without shares, for the first one's reason."""
+    if reasons:
+        first, *others = reasons
+        more = f" (and {len(others)} more)" if others else ""
+        raise Refusal(reasons[first], names[first] + more)
+
+
+def undivided_outputs(roles: Roles, state: State, block: Block) -> dict[int, Reason]:
+    """Why examples have no share of their own, by number of the outputs where they have none."""
+    if roles.size == 1:
+        return {}
+    outputs = mlir.operands(mlir.return_operation(block))
+    found = {
+        n: undivided_reason(state, block, outputs[n]) for n in [*roles.gradients, *roles.losses]
+    }
+    if roles.pruned:
+        asked = (state, block, roles.gradients, roles.size)
+        found |= {n: found[n] or unseen_reason(*asked, outputs[n]) for n in roles.gradients}
+    reasons = {n: reason for n, reason in found.items() if reason}
+    reasons |= {n: as_loss(reasons[n]) for n in roles.losses if n in reasons}
+    without = roles.contribution
+    return {n: without_contribution(r) for n, r in reasons.items()} if without else reasons
 
 
 @dataclass
@@ -102,7 +153,7 @@ def _normalised(code: Module, roles: Roles) -> tuple[Analysed, dict[int, Reason]
 
 
 def _classified(code: Module, roles: Roles) -> Axes:
-    sharding_rules.populate(code)
+    kernels.populate(code)
     main = mlir.main_function(code)
     state = find_axes(main, roles.batch, roles.size, roles.gradients, roles.contribution)
     return Axes(state, tuple(state.batch), roles.size)
@@ -183,3 +234,31 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
     """
     wide = map(wide_dtype, map(dtype_of, gradients))
     return jnp.finfo(reduce(jnp.promote_types, wide, np.dtype(np.float32))).dtype
+
+
+FORGET = "func.func(trivial-dce)"
+
+
+def finished(
+    module: Analysed,
+    gradients: Sequence[Value | None],
+    made: Sequence[Value],
+    labels: Sequence[str],
+) -> None:
+    """Return the module's own outputs, `gradients` from where they were had anyway, and behind them
+    what was `made`, by its labels; and tidy up.
+    """
+    found = zip(module.roles.gradients, gradients, strict=False)
+    had = {number: value for number, value in found if value is not None}
+    results = [had.get(number, value) for number, value in enumerate(module.outputs)]
+    names = [{"jax.result_info": label, STATISTIC: label} for label in labels]
+    set_results(mlir.main_function(module.code), [*results, *made], names)
+    release_bodies(module.code)
+    release_called(module.code)
+    kernels.strip(module.code)
+    release_constants(module.code)
+    # What nobody uses would be placed as well.
+    mlir.run_passes(module.code, FORGET)
+    put_back(module.code)
+    call_on_each(module.code)
+    mlir.run_passes(module.code, "cse", FORGET)

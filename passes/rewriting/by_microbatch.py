@@ -15,19 +15,16 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.axes.classes import Batched
+from hlo_surgery.passes.axes.state import Batched
 from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
-from hlo_surgery.passes.emit.scopes import STEPS
-from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.emit.splice import STEPS, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import dtype_of, widened
+from hlo_surgery.passes.ir.constants import dtype_of, is_splat, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
-from hlo_surgery.passes.loops.carried import carried
-from hlo_surgery.passes.loops.loop_sums import LoopSums
+from hlo_surgery.passes.loops.loop_sums import LoopSums, carried
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
-from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
-from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.measures.moments import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.rewriting.replacement import (
@@ -37,7 +34,7 @@ from hlo_surgery.passes.rewriting.replacement import (
     Target,
     block_statistics,
 )
-from hlo_surgery.passes.strategies.task import Examples
+from hlo_surgery.passes.strategies.strategy import Examples
 
 
 def statistics_of_outputs(

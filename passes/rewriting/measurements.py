@@ -11,30 +11,23 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.emit.scopes import within
+from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
-from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import MEAN, PerExampleGradients
-from hlo_surgery.passes.measures.moments import squared_magnitude
-from hlo_surgery.passes.measures.real_examples import without_padding
-from hlo_surgery.passes.strategies.by_gradient.by_example import (
+from hlo_surgery.passes.measures.measures import MEAN, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.moments import Join, squared_magnitude, without_padding
+from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
+from hlo_surgery.passes.strategies.loop_examples import (
     Function,
     along_by_example,
     sum_over_examples,
     weighted_by_example,
 )
-from hlo_surgery.passes.strategies.by_gradient.reweight_examples import (
-    is_exact_in_float32,
-    reweighted,
-)
-from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
-from hlo_surgery.passes.strategies.square.square_operands import is_squarable, weighted_squares
-from hlo_surgery.passes.strategies.strategy import Chosen, Measured
-from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
+from hlo_surgery.passes.strategies.reweight_examples import is_exact_in_float32, reweighted
+from hlo_surgery.passes.strategies.square_operands import is_squarable, weighted_squares
+from hlo_surgery.passes.strategies.strategy import Chosen, Examples, Known, Measured, is_precise
 
 
 @dataclass(frozen=True)

@@ -10,36 +10,37 @@ from functools import partial
 
 import jax
 
-from hlo_surgery.passes.costs.roofline import PLATFORMS, Roofline
-from hlo_surgery.passes.costs.site_counts import SitePlan, site_plan
-from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.emit.closed_over import ClosedOver
-from hlo_surgery.passes.emit.scopes import Scope, within
-from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.dataflow.numbers import counter_values
+from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice, within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.loops.carried import Part, stacked
 from hlo_surgery.passes.loops.lift_values import lift_control_flow
-from hlo_surgery.passes.loops.scanned_gradients import (
-    Scan,
-    replace_update,
-    scanned_gradient,
-)
-from hlo_surgery.passes.measures.measure import Defined, Measure
+from hlo_surgery.passes.loops.loop_sums import Part, Scan, replace_update, scanned_gradient, stacked
+from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.rewriting.measurements import Measurements
-from hlo_surgery.passes.strategies.by_gradient.loop import with_common_chunks
-from hlo_surgery.passes.strategies.choice import Limits, choose
+from hlo_surgery.passes.strategies.choice import Limits, choose, compute_measures
 from hlo_surgery.passes.strategies.einsums.einsums import einsums_of
-from hlo_surgery.passes.strategies.einsums.made_before import made_before
-from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
-from hlo_surgery.passes.strategies.table import compute_measures
-from hlo_surgery.passes.strategies.task import Examples, Task, is_precise, makes_float32
-from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.strategies.einsums.factors import made_before
+from hlo_surgery.passes.strategies.einsums.fused import FUSED
+from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, Roofline, SitePlan, site_plan
+from hlo_surgery.passes.strategies.lift import with_common_chunks
+from hlo_surgery.passes.strategies.strategy import (
+    Chosen,
+    Computed,
+    Examples,
+    Measured,
+    Task,
+    is_precise,
+    makes_float32,
+)
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
-from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
-from hlo_surgery.passes.terms.steps import GradientSlice
-from hlo_surgery.passes.terms.wide_slices import is_short_ranged, is_widenable
+from hlo_surgery.passes.terms.slice_functions import (
+    Contracting,
+    is_short_ranged,
+    is_widenable,
+    slice_function,
+)
+from hlo_surgery.passes.terms.steps import Axes, GradientSlice
 
 Finish = Callable[[Measurements], Sequence[jax.Array]]
 

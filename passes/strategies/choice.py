@@ -1,22 +1,78 @@
-"""Choice: for each gradient and measure, the exact strategy predicted to be fastest in budget."""
+"""Choice: for each gradient and measure, the exact strategy predicted to be fastest in budget.
+
+The table of strategies, and what all that were chosen compute.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
+from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.measures.measure import Measure, OfPositions
-from hlo_surgery.passes.measures.measures import MEAN, Gram
-from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
-from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
-from hlo_surgery.passes.strategies.einsums.unmet import unmet
-from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
-from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
-from hlo_surgery.passes.strategies.taken import taken
-from hlo_surgery.passes.strategies.task import Schedule, Task
-from hlo_surgery.passes.terms.scatter_onto import scatters_onto
+from hlo_surgery.passes.measures.measures import MEAN, Gram, Measure, OfPositions
+from hlo_surgery.passes.strategies.einsums.fused import FUSED
+from hlo_surgery.passes.strategies.einsums.ghost import GHOST
+from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
+from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, plain_seconds
+from hlo_surgery.passes.strategies.lift import LIFT, LOOP
+from hlo_surgery.passes.strategies.square import SQUARE, nan_where_lost
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Chosen,
+    Computed,
+    Known,
+    Schedule,
+    Strategy,
+    Task,
+    taken,
+)
+from hlo_surgery.passes.terms.site_functions import scatters_onto
+
+# Of those that apply and pay, the first is taken; the last two make any measure that gradients
+# define, from each example's own.
+SHORTCUTS: tuple[Strategy, ...] = (
+    SQUARE,
+    SEGMENTS,
+    GHOST,
+    PROJECT,
+    KRONECKER,
+    FUSED,
+)
+STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
+
+
+def compute_measures(
+    chosen: Mapping[int, Chosen], known: Known, asked_by: Mapping[Measure, Sequence[str]]
+) -> dict[int, Computed]:
+    """Every measure of each gradient, and the gradient where it is reused. `asked_by`: which
+    statistics are made of a measure.
+    """
+    computed = {i: Computed({}) for i in chosen}
+    for strategy in STRATEGIES:
+        measures = {i: one.made_by(strategy) for i, one in chosen.items()}
+        numbers = [i for i, asked in measures.items() if asked]
+        asked = [Asked(chosen[i], measures[i]) for i in numbers]
+        wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
+        with within("strategy", [strategy.name]), within("statistic", wanted):
+            made = strategy.emit(asked, known)
+            made = [_checked(*pair, known) for pair in zip(asked, made, strict=True)]
+        for i, more in zip(numbers, made, strict=True):
+            computed[i] = _joined(computed[i], more, chosen[i].reuse)
+    return computed
+
+
+def _checked(asked: Asked, computed: Computed, known: Known) -> Computed:
+    """The same, NaN where shares may be lost."""
+    with within("output", [asked.task.name]):
+        return replace(computed, measured=nan_where_lost(asked.task, computed.measured, known))
+
+
+def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:
+    gradient = more.gradient if one.gradient is None else one.gradient
+    return Computed(one.measured | more.measured, gradient if reuse else None)
+
 
 SEVERAL_DEVICES = (
     "strategy='fused' is a kernel for one device, and the examples lie on {shards}: call the "

@@ -11,13 +11,12 @@ trust: whether an op may do to examples what it does is asked of its link when i
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.numbers import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.structure import indices, pieces, rules
+from hlo_surgery.passes.structure import places, structure
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves, unify
-from hlo_surgery.passes.structure.rules import Counted, Link
-from hlo_surgery.passes.structure.structure import CountedLoop, Dims, Structure
+from hlo_surgery.passes.structure.structure import Counted, CountedLoop, Dims, Link, Structure
 
 # The digits of each factor of an op.
 Places = dict[int, list[Digit]]
@@ -116,11 +115,11 @@ def _link(known: Structure, op: Operation) -> None:
         return
     values = mlir.operands(op), mlir.results(op)
     shapes = tuple(map(known.shape, values[0])), tuple(map(known.shape, values[1]))
-    link = rules.linked(op, shapes, known.kinds)
+    link = structure.linked(op, shapes, known.kinds)
     if link is None:
         return
     if op.name in ("stablehlo.gather", "stablehlo.scatter"):
-        indices.align_own_rows(known, op, link)
+        places.align_own_rows(known, op, link)
     unified = _unify_alike if link.alike else _unify_factors
     torn = unified(known, link, *values)
     known.links[values[1][0]] = replace(link, torn=torn) if torn else link
@@ -183,9 +182,9 @@ def _unify_row(link: Link, row: list[Counted], dims: Dims, places: Places) -> li
 
 
 _SPECIAL = {
-    "stablehlo.slice": pieces.sliced,
-    "stablehlo.pad": pieces.padded,
-    "stablehlo.concatenate": pieces.concatenated,
-    "stablehlo.dynamic_slice": indices.dynamic_slice,
-    "stablehlo.dynamic_update_slice": indices.dynamic_update_slice,
+    "stablehlo.slice": places.sliced,
+    "stablehlo.pad": places.padded,
+    "stablehlo.concatenate": places.concatenated,
+    "stablehlo.dynamic_slice": places.dynamic_slice,
+    "stablehlo.dynamic_update_slice": places.dynamic_update_slice,
 }

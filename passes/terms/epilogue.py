@@ -16,17 +16,14 @@ from functools import partial
 
 import jax
 
-from hlo_surgery.passes.dataflow.linked import behind_barriers
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
+from hlo_surgery.passes.raising.elementwise import Raised, single
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.raising.table import Raised, single
-from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.steps import Step
+from hlo_surgery.passes.terms.steps import Axes, Step
 
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
 

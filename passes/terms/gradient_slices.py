@@ -3,30 +3,164 @@
 %m = dot_general %h, %l   contracts the examples  =>  site
 %t = transpose %m                                 =>  tail
 return %t
+
+Example axes: how each operand of an op shows one example's part, from where the digits lie.
+
+dot_general %h [B, D], %l [B, F] over B       (PerExample(0), PerExample(0))
+dot_general %h [M, D, b], ... over M and b    Split: two digits, in two dimensions
+add %sum, %row        in a loop's step        Split: all of it is the step's example's
 """
 
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Container, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
 
-from hlo_surgery.passes.axes.classes import Class
-from hlo_surgery.passes.dataflow.linked import behind_barriers
+from hlo_surgery.passes.axes.state import Batched, Class
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.example_axes import example_axes, kept_axis
+from hlo_surgery.passes.ir.traits import initial_operands, is_linear
+from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.structure import CountedLoop
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
+    Axes,
     Axis,
     GradientSlice,
     Held,
     Input,
+    Place,
+    Split,
     Step,
     is_made,
 )
+
+
+def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis]:
+    """How each operand shows the part of one example, None where it shows none; `known`: the
+    operands' classes.
+    """
+    rows = [i for i, c in enumerate(known) if axes.is_rows(c)]
+    if not rows:
+        return [None] * len(known)
+    held = {d for i in rows for d in axes.state.digits(op.operands[i]) if d in axes.batch}
+    lost = held - axes.state.digits(op.results[0])
+    first = initial_operands(op)
+    if not lost:
+        return [_split(axes, op, i, c, lost) if i in rows else None for i, c in enumerate(known)]
+    taken = [i for i in range(len(known)) if i not in first and not axes.is_sum(known[i])]
+    if _along(axes, op.operands[rows[0]], axes.batch):
+        each = enumerate(op.operands)
+        return [_along(axes, v, axes.batch) if i in taken else None for i, v in each]
+    return _split_site(axes, op, known, taken, lost)
+
+
+def example_axis(axes: Axes, value: Value) -> PerExample | None:
+    """The one dimension in which all examples lie in their order; None where they do not."""
+    if not axes.batch or not axes.is_rows(axes.of(value)):
+        return None
+    return _along(axes, value, list(axes.batch))
+
+
+def _along(axes: Axes, value: Value, group: Sequence[Digit]) -> PerExample | None:
+    """Where digits lie, side by side and whole; None where they do not."""
+    for dim, digits in enumerate(axes.state.structure.of(value)):
+        own = leaves(digits)
+        for place in range(len(own)):
+            if own[place : place + len(group)] == list(group):
+                before, after = own[:place], own[place + len(group) :]
+                return PerExample(dim, _size(before), _size(after))
+    return None
+
+
+def _size(digits: Sequence[Digit]) -> int:
+    return math.prod(digit.size for digit in digits)
+
+
+def _split_site(
+    axes: Axes, op: Operation, known: Sequence[Class], taken: Sequence[int], lost: set[Digit]
+) -> list[Axis]:
+    """The operands of a site, of which one at least is zero for all other examples."""
+    found: list[Axis] = [None] * len(known)
+    for i in taken:
+        is_rows = axes.is_rows(known[i])
+        if is_rows or lost & axes.state.digits(op.operands[i]):
+            found[i] = _split(axes, op, i, known[i], lost)
+    telling = [i for i in taken if found[i] and is_linear(op, frozenset([i]))]
+    if not any(axes.is_rows(known[i]) for i in telling):
+        # What rows are is told by indices alone: a factor of each term is taken for the example.
+        number = next(i for i in taken if is_linear(op, frozenset([i])))
+        rows = next(c for c in known if axes.is_rows(c))
+        found[number] = _split(axes, op, number, rows, lost)
+    return found
+
+
+def _split(axes: Axes, op: Operation, number: int, known: Class, lost: set[Digit]) -> Split:
+    """An operand by all digits of the batch, of which a site sums those that are `lost`."""
+    value = op.operands[number]
+    places = [_place(axes, op, value, digit, known) for digit in axes.batch]
+    return split_of(axes, places, lost)
+
+
+def split_of(axes: Axes, places: Sequence[Place], lost: set[Digit]) -> Split:
+    """A split of these places, at which a site sums the digits that are `lost`."""
+    digits = enumerate(axes.batch)
+    spread = frozenset(k for k, d in digits if places[k].axis is not None and d not in lost)
+    return Split(tuple(places), spread, bool(lost))
+
+
+def kept_axis(axes: Axes, value: Value) -> Split:
+    """What each example has in a value that is passed on as it is, by no op that sums."""
+    op = mlir.defining_operation(value)
+    known = axes.of(value)
+    places = [_place(axes, op, value, digit, known) for digit in axes.batch]
+    return split_of(axes, places, set())
+
+
+def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: Class) -> Place:
+    """How a value has a digit of the batch; `op`: what takes it, or makes it."""
+    for dim, digits in enumerate(axes.state.structure.of(value)):
+        own = leaves(digits)
+        for number, each in enumerate(own):
+            part, first = axes.state.offsets.get(each, (None, 0))
+            if part is digit:
+                axis = PerExample(dim, _size(own[:number]), _size(own[number + 1 :]))
+                return Place(digit.size, axis, first, each.size)
+    if not isinstance(known, Batched):
+        return Place(digit.size)
+    if digit in known.at:
+        return Place(digit.size, at=known.at[digit])
+    loop = _loop_around(axes, op, value, digit)
+    return Place(digit.size) if loop is None else _at_step(axes, loop, digit)
+
+
+def _loop_around(
+    axes: Axes, op: Operation | None, value: Value, digit: Digit
+) -> CountedLoop | None:
+    """The loop around that takes a digit step by step."""
+    around = mlir.loops_around(value) if op is None else mlir.enclosing_loops(op)
+    for each in around:
+        loop = axes.state.structure.loop_of(each)
+        if loop and any(digit in axes.state.batch_digits([d]) for d in loop.digits.values()):
+            return loop
+    return None
+
+
+def _at_step(axes: Axes, loop: CountedLoop, digit: Digit) -> Place:
+    """The place that each step of a loop takes along a digit, told by a counter of the loop."""
+    order, steps = next(
+        (order, d) for order, d in loop.digits.items() if digit in axes.state.batch_digits([d])
+    )
+    own = leaves([steps])
+    number = [axes.state.offsets.get(each, (None, 0))[0] for each in own].index(digit)
+    after, first = _size(own[number + 1 :]), axes.state.offsets[own[number]][1]
+    table = tuple(first + place // after % own[number].size for place in order)
+    counter, numbers = loop.counter()
+    return Place(digit.size, step=counter, numbers=numbers, table=table)
 
 
 def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:

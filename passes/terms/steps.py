@@ -1,14 +1,155 @@
 """Steps: the ops of a gradient slice, each operand with where the examples lie in it.
 
 dot_general %h[b, d], %l[b, f] over b    =>  Step(op, (%h, PerExample(0)), (%l, PerExample(0)))
+
+Contracted dims: the dimensions along which an op sums an operand, and those that stay.
+
+dot_general %h[g, t, d], %l[g, t, f]    =>    of both: g shared, t summed, d and f stay
+reduce %l[t, f]                         =>    of operand 0: t summed; its other factor is ones
+scatter %u[t, d] at %i[t]               =>    of operand 2: t summed; indices pick rows for it
+convolution %x, %l[t, f]                =>    of operand 1: t summed; beside it patches of %x
+
+Axes: a problem as emission sees it: so many examples, and what each value is to them.
+
+The whole module is one problem. The body of a loop whose steps take microbatches is another, of
+fewer digits: what a step's values hold is the same, and M stands for B.
 """
 
-from collections.abc import Container
+import math
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State
 from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.traits import convolution_numbers, dot_numbers, integers, scatter_numbers
+from hlo_surgery.passes.structure.digits import Digit
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Contracted:
+    """An operand of an op that sums products: its dimensions of this `shape`, by what they do.
+
+    `batch`: the result has them once for both operands; `summed`: in the order of the op; `free`:
+    the result has them for this operand.
+    """
+
+    shape: Dims
+    batch: Dims
+    summed: Dims
+    free: Dims
+
+    @property
+    def positions(self) -> int:
+        """How many terms are summed."""
+        return math.prod(self.shape[d] for d in self.summed)
+
+    @property
+    def elements(self) -> int:
+        """How many elements each term has."""
+        return math.prod(self.shape[d] for d in (*self.batch, *self.free))
+
+
+def contracted(op: Operation) -> dict[int, Contracted]:
+    """What an op sums, by operand number; no operand of an op that is none of the above."""
+    match op.name:
+        case "stablehlo.dot_general":
+            numbers = dot_numbers(op)
+            left = numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions
+            right = numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions
+            return {0: _operand(op, 0, *left), 1: _operand(op, 1, *right)}
+        case "stablehlo.reduce":
+            return {0: _operand(op, 0, (), integers(op, "dimensions"))}
+        case "stablehlo.scatter":
+            window = list(scatter_numbers(op).update_window_dims)
+            rank = len(mlir.shape(op.operands[2]))
+            return {2: _operand(op, 2, (), [d for d in range(rank) if d not in window])}
+        case "stablehlo.convolution":
+            kernel = convolution_numbers(op)
+            positions = kernel.kernel_input_feature_dimension, *kernel.kernel_spatial_dimensions
+            return {1: _operand(op, 1, (), positions)}
+        case _:
+            return {}
+
+
+def _operand(op: Operation, number: int, batch: Sequence[int], summed: Sequence[int]) -> Contracted:
+    shape = mlir.shape(op.operands[number])
+    taken = {*batch, *summed}
+    free = tuple(d for d in range(len(shape)) if d not in taken)
+    return Contracted(shape, tuple(batch), tuple(summed), free)
+
+
+ELSEWHERE = Mixed(Reason("it rests on examples of other steps", "", ""), unknown=True)
+
+
+@dataclass
+class Axes:
+    """`state`: what is known of the module; `batch`: the digits of the problem's `size` examples;
+    `around`: those of loops around, one step of which the problem is. `count`: the number of real
+    examples, where some are padding.
+    """
+
+    state: State
+    batch: tuple[Digit, ...]
+    size: int
+    around: tuple[Digit, ...] = ()
+    count: Value | None = None
+
+    def of(self, value: Value) -> Class:
+        """The class of a value."""
+        return self._here(value, self.state.of(value))
+
+    def at(self, op: Operation) -> list[Class]:
+        """An op's operands' classes as it took them: a sum may be a constant to one op alone."""
+        return [self._here(v, c) for v, c in zip(op.operands, self.state.at(op), strict=True)]
+
+    def _here(self, value: Value, known: Class) -> Class:
+        """What rests on more than the step at hand is nothing that a step could know."""
+        if not self.around or not isinstance(known, Batched):
+            return known
+        others = {*self.state.digits(value), *known.summed, *known.at}
+        return known if others.isdisjoint(self.around) else ELSEWHERE
+
+    def summed(self, op: Operation) -> list[Value]:
+        """The operands that the op took as sums over the examples."""
+        return [v for v, c in zip(op.operands, self.at(op), strict=True) if self.is_sum(c)]
+
+    def is_sum(self, known: Class) -> bool:
+        """Whether a class is that of r + sum of c_b."""
+        return isinstance(known, Batched) and bool(known.summed)
+
+    def is_rows(self, known: Class) -> bool:
+        """Whether a class is that of the examples' own, each in its place or step."""
+        return isinstance(known, Batched) and not known.summed
+
+    def is_shared(self, known: Class) -> bool:
+        """Whether a class is that of a constant."""
+        return isinstance(known, Shared)
+
+    def assume(self, value: Value, known: Class) -> None:
+        """Note the class of a value that is new in the module."""
+        self.state.classes[value] = known
+
+    @property
+    def data(self) -> dict[Value, Reason]:
+        """Where data of the examples was taken as a constant of the batch, by value."""
+        return self.state.data
+
+    @property
+    def trained(self) -> set[Value]:
+        """What parameters reach."""
+        return self.state.trained
+
+    @property
+    def by_value(self) -> list[dict[Value, Any]]:
+        """All that is known by value, for whoever rebuilds the ops that make them."""
+        return self.state.by_value
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import re
 import numpy as np
 
 from hlo_surgery.module import Module
-from hlo_surgery.passes.axes.analysis import find_axes
-from hlo_surgery.passes.axes.classes import Shared, is_rows, is_sum
-from hlo_surgery.passes.dataflow import sharding_rules
-from hlo_surgery.passes.emit.main_signature import set_results
+from hlo_surgery.passes.axes.classify import find_axes
+from hlo_surgery.passes.axes.state import Shared, is_rows, is_sum
+from hlo_surgery.passes.dataflow import kernels
+from hlo_surgery.passes.emit.splice import set_results
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.structure.digits import leaves
 from tests.raising.single_ops import random_array
 
@@ -53,9 +53,9 @@ class Probed:
         block = mlir.body(main)
         first, axis = next(iter(axes.items()))
         self.axes, self.size = axes, mlir.shape(block.arguments[first])[axis]
-        sharding_rules.populate(code)
+        kernels.populate(code)
         self.state = find_axes(main, axes, self.size, gradients)
-        sharding_rules.strip(code)
+        kernels.strip(code)
         self.values = [r for op in mlir.operations(block)[:-1] for r in op.results]
         self.classes = [self.state.of(v) for v in self.values]
         self.owners = [

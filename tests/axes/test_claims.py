@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hlo_surgery.passes.axes.analysis import find_axes
-from hlo_surgery.passes.axes.classes import Mixed, Shared, is_rows, is_sum
-from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.axes.classify import find_axes
+from hlo_surgery.passes.axes.state import Mixed, Shared, is_rows, is_sum
+from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.ir import mlir
 from tests.axes.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
 from tests.axes.probes import Probed, assert_claims_hold, mixes, reaches
@@ -72,7 +72,7 @@ def test_a_sharding_rule_of_its_author_says_nothing_of_independence():
         return %r : tensor<3x4xf64> }"""
     )
     main = mlir.main_function(code)
-    sharding_rules.populate(code)
+    kernels.populate(code)
     (returned,) = mlir.operands(mlir.return_operation(mlir.body(main)))
     known = find_axes(main, {1: 0}, 3, []).of(returned)
     assert isinstance(known, Mixed)

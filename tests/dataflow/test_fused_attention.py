@@ -13,9 +13,9 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.module import load
-from hlo_surgery.passes.dataflow.fused_attention import attention_rule
+from hlo_surgery.passes.dataflow.kernels import attention_rule
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.modules import inline_calls
 
 B, N, T, H, D = 4, 2, 6, 8, 5
 LENGTHS = jnp.array([6, 3, 5, 1], jnp.int32)

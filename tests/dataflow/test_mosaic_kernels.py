@@ -18,7 +18,7 @@ import hlo_surgery as hs
 from hlo_surgery.module import load
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.modules import inline_calls
 
 B, L, D = 4, 8, 128
 X = jnp.sin(jnp.arange(float(B * L * D))).reshape(B, L, D)

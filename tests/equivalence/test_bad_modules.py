@@ -15,7 +15,7 @@ import hlo_surgery as hs
 from hlo_surgery.cli import output
 from hlo_surgery.cli.commands import main
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.structure import DEEPEST
+from hlo_surgery.passes.ir.modules import DEEPEST
 
 T = "tensor<4x3xf32>"
 ASKED = {"batch": [0], "statistics": hs.norms()}

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.dataflow import uniform
+from hlo_surgery.passes.dataflow import vanishing
 
 B, DEEP = 6, 800
 W, X = (
@@ -86,9 +86,9 @@ def test_each_link_of_a_chain_is_looked_into_once(monkeypatch):
     examples.
     """
     asked = []
-    looked_into = uniform._uniform_if
+    looked_into = vanishing._uniform_if
     monkeypatch.setattr(
-        uniform, "_uniform_if", lambda *claim: asked.append(claim) or looked_into(*claim)
+        vanishing, "_uniform_if", lambda *claim: asked.append(claim) or looked_into(*claim)
     )
 
     def loss(w, x):

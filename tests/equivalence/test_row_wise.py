@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from hlo_surgery.module import Module
-from hlo_surgery.passes.axes.classes import is_rows
-from hlo_surgery.passes.dataflow import sharding_rules
-from hlo_surgery.passes.dataflow.uniform import is_uniform
-from hlo_surgery.passes.emit.main_signature import set_results
+from hlo_surgery.passes.axes.state import is_rows
+from hlo_surgery.passes.dataflow import kernels
+from hlo_surgery.passes.dataflow.vanishing import is_uniform
+from hlo_surgery.passes.emit.splice import set_results
 from hlo_surgery.passes.ir import mlir
 from tests.axes.claim_rows import Row
 from tests.axes.probes import Probed, assert_claims_hold
@@ -58,13 +58,13 @@ def test_what_is_said_to_be_uniform():
     text = "\n".join(["func.func @main(%arg0: tensor<4xf64>) {", *CONSTANTS, *made, "return }"])
     code = mlir.parse(text)
     main = mlir.main_function(code)
-    sharding_rules.populate(code)
+    kernels.populate(code)
     values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
     claimed = [
         (v, d) for v in values for d, n in enumerate(mlir.shape(v)) if n > 1 and is_uniform(v, d)
     ]
     assert len(claimed) > 100
-    sharding_rules.strip(code)
+    kernels.strip(code)
     set_results(main, [v for v, _ in claimed], [])
     for (_, dim), found in zip(
         claimed, Module(code).call(np.array([0.5, 2.0, -1.0, 3.0])), strict=True

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.emit.counted_loop import counted_loop
+from hlo_surgery.passes.emit.rebuild import counted_loop
 
 B, LENGTH, WIDTH, ROWS = 4, 3, 5, 11
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.numbers import counter_values
 from hlo_surgery.passes.ir import mlir
 
 TYPES = {"i8": np.int8, "ui8": np.uint8, "i16": np.int16, "i32": np.int32, "ui64": np.uint64}

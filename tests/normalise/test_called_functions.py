@@ -8,7 +8,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.called_functions import HELD, hold_called, release_called
+from hlo_surgery.passes.normalise.calls import HELD, hold_called, release_called
 
 W, X = (
     jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.constraints import (
+from hlo_surgery.passes.normalise.out_of_scope import (
     device_count,
     marks,
     put_back,

@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.constraints import put_back
 from hlo_surgery.passes.normalise.normalize import normalize
+from hlo_surgery.passes.normalise.out_of_scope import put_back
 
 D, M, ALL, BLOCKS = P("data"), P("model"), P(), P("data", "model")
 BOTH = ("data", "model")

@@ -12,7 +12,7 @@ import hlo_surgery as hs
 from hlo_surgery.module import load
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.devices.kernels import over_devices
+from hlo_surgery.passes.normalise.devices import over_devices
 from hlo_surgery.passes.normalise.normalize import normalize
 from tests.dataflow.test_mosaic_kernels import ACCEPTED, BLOCK, REFUSED, B, D, L, W, in_order
 

@@ -8,7 +8,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.prefix_sums import sum_windows
+from hlo_surgery.passes.normalise.normalize import sum_windows
 
 W, X = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(4, 3), (5, 6, 4)]))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.ir.errors import reason_at
 
 
 def located(*paths):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.mlir import func, ir, stablehlo
 
 

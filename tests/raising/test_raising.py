@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.linearity import SUMMING
-from hlo_surgery.passes.raising.raise_op import raise_op, raises
-from hlo_surgery.passes.raising.table import RULES
-from hlo_surgery.passes.terms.contracted_dims import contracted
+from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.traits import SUMMING
+from hlo_surgery.passes.raising.elementwise import RULES, raises
+from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.terms.steps import contracted
 from tests.products import covering
 from tests.raising import op_snippets as rows
 from tests.raising.lowered_op_programs import PROGRAMS

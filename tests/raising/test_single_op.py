@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.raising import raise_op as raising
+from hlo_surgery.passes.raising import raise_op
 from tests.equivalence.test_fixtures import METAS, SQUARES, inputs, references, rewritten
 
 FIXTURES = [
@@ -30,7 +30,7 @@ func.func @main(%w: tensor<4x5xf32>, %h: tensor<3x4xf32>, %l: tensor<3x5xf32>) -
 
 @pytest.fixture
 def no_raising_rules(monkeypatch):
-    monkeypatch.setattr(raising, "RULES", {})
+    monkeypatch.setattr(raise_op, "RULES", {})
 
 
 @pytest.mark.parametrize("name", FIXTURES)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.emit.scopes import Scope, scope_of
+from hlo_surgery.passes.emit.splice import Scope, scope_of
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.rewriting.analysed import refused_outputs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.rewriting.refusals import roles_of

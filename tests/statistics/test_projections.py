@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.measures import signs
-from hlo_surgery.passes.measures.signs import random_signs
+from hlo_surgery.passes.measures import projections
+from hlo_surgery.passes.measures.projections import random_signs
 from hlo_surgery.planning.rooflines import ROOFLINES
 from tools.exactness.projections_by_definition import (
     dense_projections_of,
@@ -167,7 +167,7 @@ def test_signs_are_the_same_for_ever():
 def test_signs_that_are_written_are_those_that_are_drawn(count, k, seed, monkeypatch):
     """Few are constants of the program, and many are drawn as it runs."""
     written = random_signs(seed, (2, 5), count, k)
-    monkeypatch.setattr(signs, "WRITTEN", -1)
+    monkeypatch.setattr(projections, "WRITTEN", -1)
     np.testing.assert_array_equal(written, random_signs(seed, (2, 5), count, k))
 
 

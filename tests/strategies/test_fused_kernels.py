@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo_surgery.passes.strategies.fused import mosaic, triton
-from hlo_surgery.passes.strategies.fused.elementwise import is_elementwise
-from hlo_surgery.passes.strategies.fused.tiles import Products
+from hlo_surgery.passes.strategies.einsums import mosaic, triton
+from hlo_surgery.passes.strategies.einsums.fused import is_elementwise
+from hlo_surgery.passes.strategies.einsums.mosaic import Products
 
 EPS = float(jnp.finfo(jnp.float32).eps)
 KERNELS = {"mosaic": mosaic, "triton": triton}

@@ -9,7 +9,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.constants import dtype_of
 
 B, T, D, WORDS = 4, 3, 8, 5
 

@@ -5,12 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo_surgery.passes.terms.monomials.binary_exponents import (
-    LOWEST,
-    exponent_of,
-    from_scaled,
-    times_power_of_two,
-)
+from hlo_surgery.passes.terms.scaling import LOWEST, exponent_of, from_scaled, times_power_of_two
 
 DTYPES = [np.float32, np.float64]
 

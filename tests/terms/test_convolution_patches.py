@@ -10,7 +10,7 @@ from jax import lax
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.terms.site_functions import convolution_by_patches
 
 SPATIAL = "HWD"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_surgery.passes.strategies.table import STRATEGIES
+from hlo_surgery.passes.strategies.choice import STRATEGIES
 
 ROOT = Path(__file__).parent.parent.parent
 COPIED = ("passes", "hlo_surgery", "tests", "tools", "examples", "docs")
@@ -77,7 +77,7 @@ def tree(tmp_path_factory):
         apply(copy, file, change)
     if shutil.which("ruff"):
         # Where an import stands among its neighbours is for whoever adds others to say.
-        in_order = ["ruff", "check", "--select", "I", "--fix", "passes/strategies/table.py"]
+        in_order = ["ruff", "check", "--select", "I", "--fix", "passes/strategies/choice.py"]
         subprocess.run(in_order, cwd=copy, check=True, capture_output=True)
     return copy
 

@@ -15,9 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.emit.counted_loop import counted_loop
-from hlo_surgery.passes.strategies.fused.mosaic import summed_products
-from hlo_surgery.passes.strategies.fused.tiles import Products
+from hlo_surgery.passes.emit.rebuild import counted_loop
+from hlo_surgery.passes.strategies.einsums.mosaic import Products, summed_products
 from hlo_surgery.targets.target import find_target, without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
 from tools.bench.costs import known_cost

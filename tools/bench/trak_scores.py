@@ -26,7 +26,7 @@ import numpy as np
 
 import hlo_surgery as hs
 from hlo_surgery.attribution import covariance, preconditioned, scores, write_index
-from hlo_surgery.passes.measures.signs import BLOCKS, OUTPUTS, random_signs
+from hlo_surgery.passes.measures.projections import BLOCKS, OUTPUTS, random_signs
 
 K, DAMPING, BATCH, QUERIES = 256, 0.1, 100, 50
 # As many elements have their signs drawn at once.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_surgery.passes.measures.signs import (
+from hlo_surgery.passes.measures.projections import (
     BLOCKS,
     COLUMNS,
     DIMENSIONS,

@@ -12,7 +12,7 @@ from hlo_surgery.optimizers.curvature.told import like_parameters
 from hlo_surgery.optimizers.hyperparameters import check_decay
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
-from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.ir.constants import widened_tree
 from hlo_surgery.passes.measures.kronecker import Eigenbases, fits, is_factors
 from hlo_surgery.statistics.derived import positive
 

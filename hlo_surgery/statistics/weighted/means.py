@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.measures.joins import SUMS
+from hlo_surgery.passes.measures.moments import SUMS
 from hlo_surgery.statistics.derived import Derived, Per
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.passes.measures.joins import MEANS, Join
+from hlo_surgery.passes.measures.moments import MEANS, Join
 from hlo_surgery.statistics.derived import Derived, Groups, Per, called
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, flag, shown

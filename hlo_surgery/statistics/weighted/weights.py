@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from hlo_surgery.passes.emit.users_functions import as_asked
-from hlo_surgery.passes.measures.limits import at_least
-from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import Gram, Norms
-from hlo_surgery.passes.measures.scaled_norms import joint_norm
+from hlo_surgery.passes.emit.export import as_asked
+from hlo_surgery.passes.measures.measures import Gram, Measure, Norms
+from hlo_surgery.passes.measures.moments import at_least
+from hlo_surgery.passes.terms.scaling import joint_norm
 from hlo_surgery.statistics.derived import Groups, Per, called, positive
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, positive_in

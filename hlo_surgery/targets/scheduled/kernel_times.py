@@ -8,7 +8,7 @@ CUDA cores, beside which memory is read and written: it takes as long as the lon
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.passes.strategies.gradient_costs import Roofline
 from hlo_surgery.targets.scheduled.executed_bytes import FREE, moved_bytes
 from hlo_surgery.targets.scheduled.executed_flops import flops, is_fused_kernel, library
 from hlo_surgery.targets.scheduled.known_scalars import Known, known_scalars

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from hlo_surgery.passes.dataflow.counters import rounds_while
+from hlo_surgery.passes.dataflow.numbers import rounds_while
 from hlo_surgery.targets.scheduled.known_scalars import Known, is_held, known_scalars
 from hlo_surgery.targets.scheduled.loop_counters import deciding, is_linear
 from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program

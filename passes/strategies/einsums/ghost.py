@@ -17,15 +17,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.measures.limits import at_least
-from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
-from hlo_surgery.passes.measures.real_examples import without_padding
-from hlo_surgery.passes.measures.scaled_norms import scaled_norms
+from hlo_surgery.passes.ir.constants import widened
+from hlo_surgery.passes.measures.measures import Gram, Measure, Norms, TokenNorms
+from hlo_surgery.passes.measures.moments import at_least, without_padding
 from hlo_surgery.passes.strategies.einsums.factors import (
     Share,
     factors_of,
@@ -36,15 +32,23 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     scale_of,
     shares_of,
 )
-from hlo_surgery.passes.strategies.strategy import Asked, Strategy, each_measure
-from hlo_surgery.passes.strategies.task import Known, Schedule, Task
-from hlo_surgery.passes.terms.contracted_dims import contracted
-from hlo_surgery.passes.terms.monomials.binary_exponents import (
+from hlo_surgery.passes.strategies.gradient_costs import Predicted
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Known,
+    Schedule,
+    Strategy,
+    Task,
+    each_measure,
+)
+from hlo_surgery.passes.terms.scaling import (
     from_scaled,
     product_of,
+    scaled_norms,
     times_power_of_two,
     traced_once,
 )
+from hlo_surgery.passes.terms.steps import contracted
 
 # Sites that take two factors, or one, as they are.
 SINGLE = ("dot_general", "reduce")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.measures import scaled_norms
+from hlo_surgery.passes.terms import scaling
 from hlo_surgery.planning.rooflines import ROOFLINES
 from tests.products import covering
 
@@ -32,7 +32,7 @@ def device(request, monkeypatch):
     here = replace(ROOFLINES["cpu"], **DEVICES[request.param])
     monkeypatch.setitem(ROOFLINES, "cpu", here)
     if here.fuses_lifted:
-        monkeypatch.setattr(scaled_norms, "FEW", 0)
+        monkeypatch.setattr(scaling, "FEW", 0)
 
 
 def spread(kind, positions, step):

@@ -1,0 +1,267 @@
+"""Structure: what a module must have beside valid ops, so that all after its loading can hold it.
+
+MLIR's verifier accepts functions that call themselves, bodies that are missing, and names that are
+no text.
+
+Inlining: given a module with calls, one `main` with the ops of every function it reaches.
+
+Placement: given a module that says where values lie, the same values with no word of it.
+
+    %y = custom_call @Sharding(%x) {mhlo.sharding = ...}    =>    %x
+    func @main(%x {sdy.sharding = ...})                           func @main(%x)
+
+A sharding, GSPMD's or Shardy's, a layout and a memory kind change no value, and none of them
+outlives the mesh or the caller that it was written for. XLA partitions the module anew for the
+arrays with which it is called.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import inlined_location
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, func, ir, sdy
+
+# XLA and MLIR recurse over nested regions on a stack of fixed size.
+DEEPEST = 200
+# MLIR writes each byte of a string that is not ASCII as two digits; `\\` is a backslash.
+# What a call holds of a GPU's kernel is code, and no name.
+CODE = re.compile(r'\b(?:ir|opaque) = "[^"]*"')
+NOT_ASCII = re.compile(r"\\\\|((?:\\[89A-Fa-f][0-9A-Fa-f])+)")
+
+Functions = Mapping[str, func.FuncOp]
+
+
+def check_text(text: str) -> None:
+    """Raises ValueError where a string in a module's text, other than code, is no UTF-8."""
+    for found in NOT_ASCII.finditer(CODE.sub("", text)):
+        try:
+            bytes.fromhex((found[1] or "").replace("\\", "")).decode()
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"the module holds a name that is no UTF-8: {found[0]}; dump it with other names"
+            ) from None
+
+
+def check_structure(code: mlir.Module) -> None:
+    """Raises ValueError where main has no body, calls end nowhere or in themselves, or regions nest
+    too deep.
+    """
+    check_text(cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16)))
+    if deepest_region(code.operation) > DEEPEST:
+        raise ValueError(
+            f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"
+        )
+    calls_of(code)
+
+
+def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
+    """The functions of a module, by name."""
+    return {f.name.value: f for f in code.body.operations if isinstance(f, func.FuncOp)}
+
+
+def calls_of(code: mlir.Module) -> dict[str, int]:
+    """How many calls deep each reached function leads, by name, after all it calls, main last.
+
+    Raises ValueError where one calls itself, or has no body of one block.
+    """
+    functions = functions_of(code)
+    main = mlir.main_function(code)
+    callees = {main.name.value: _callees(main, functions)}
+    depths: dict[str, int] = {}
+    entered = {main.name.value: iter(callees[main.name.value])}
+    while entered:
+        name, remaining = next(reversed(entered.items()))
+        callee = next(remaining, None)
+        if callee is None:
+            depths[name] = 1 + max((depths[c] for c in callees[name]), default=0)
+            del entered[name]
+        elif callee in entered:
+            raise ValueError(
+                f"function @{callee} calls itself, by way of @{name}; a StableHLO module has no "
+                "recursion"
+            )
+        elif callee not in depths:
+            callees[callee] = _callees(functions[callee], functions)
+            entered[callee] = iter(callees[callee])
+    return depths
+
+
+def _callees(function: func.FuncOp, functions: Functions) -> list[str]:
+    """The names of the functions that it calls."""
+    if len(function.regions[0].blocks) != 1:
+        many = len(function.regions[0].blocks) or "no"
+        raise ValueError(
+            f"function @{function.name.value} has {many} blocks; one is needed, its body"
+        )
+    calls = [op for op in mlir.nested_operations(function.operation) if op.name == "func.call"]
+    names = dict.fromkeys(str(cast(Any, call.attributes["callee"]).value) for call in calls)
+    missing = [name for name in names if name not in functions]
+    if missing:
+        raise ValueError(
+            f"function @{function.name.value} calls @{missing[0]}, which the module does not hold"
+        )
+    return list(names)
+
+
+def deepest_region(op: Operation) -> int:
+    """How many regions lie one in another."""
+    depth, level = 0, [op]
+    while level := [op for op in _inside(level) if len(op.regions)]:
+        depth += 1
+    return depth
+
+
+def _inside(ops: list[Operation]) -> Iterator[Operation]:
+    for op in ops:
+        for region in op.regions:
+            for block in region.blocks:
+                yield from mlir.operations(block)
+
+
+COMPOSITE = "stablehlo.composite"
+# Ops of older dumps, which newer ones have other words for.
+OLD = ("broadcast", "create_token", "cross-replica-sum", "dot", "unary_einsum")
+# MLIR's passes, and the ops that they are run for.
+LEGALISED = {
+    "stablehlo-legalize-composite-to-call": frozenset([COMPOSITE]),
+    "chlo-legalize-to-stablehlo": frozenset(["chlo"]),
+    "stablehlo-legalize-deprecated-ops{fail-on-unused=false}": frozenset(
+        f"stablehlo.{name}" for name in OLD
+    ),
+}
+
+
+def flatten(module: Module) -> None:
+    """Put StableHLO's own ops of today in place of composites, CHLO and ops of older dumps, and
+    inline all calls.
+    """
+    names = mlir.op_names(module)
+    names |= {name.split(".")[0] for name in names}
+    passes = [each for each, ops in LEGALISED.items() if not ops.isdisjoint(names)]
+    mlir.run_passes(module, *(f"func.func({each})" for each in passes))
+    inline_calls(module)
+
+
+def inline_calls(module: Module) -> None:
+    """Inline every `func.call` into `main`, callees first, and drop the other functions.
+
+    MLIR's own `inline` pass does nothing in jaxlib, where the func dialect's inliner interface is
+    not registered.
+    """
+    functions = functions_of(module)
+    main = mlir.main_function(module).name.value
+    for name in calls_of(module):
+        for op in mlir.nested_operations(functions[name].operation):
+            if op.name == "func.call":
+                _inline(functions[cast(Any, op.attributes["callee"]).value], op)
+    for name, function in functions.items():
+        if name != main:
+            function.operation.erase()
+
+
+def _inline(function: func.FuncOp, call: Operation) -> None:
+    """Replace one call by a copy of the function's ops."""
+    copied = cast(Any, function.operation.clone())
+    for op in mlir.nested_operations(copied.operation):
+        cast(Any, op).location = inlined_location(op, call)
+    mlir.replace(call, move_body(copied, mlir.operands(call), call))
+
+
+def move_body(function: Any, arguments: list[Value], before: Operation) -> list[Value]:
+    """Move a detached function's ops before an op, its arguments bound; the returned values."""
+    block = mlir.body(function)
+    for parameter, argument in zip(block.arguments, arguments, strict=True):
+        parameter.replace_all_uses_with(argument)
+    *ops, last = mlir.operations(block)
+    for op in ops:
+        op.move_before(before)
+    values = mlir.operands(last)
+    function.operation.erase()
+    return values
+
+
+CALLS = frozenset(
+    ["Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"]
+)
+OPS = frozenset(["sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard"])
+MESH, CUSTOM_CALL = "sdy.mesh", "stablehlo.custom_call"
+DECLARATIONS = frozenset([MESH, "sdy.sharding_group"])
+ATTRIBUTES = frozenset(
+    [
+        "sdy.sharding",
+        "sdy.sharding_rule",
+        "mhlo.sharding",
+        "mhlo.layout_mode",
+        "mhlo.memory_kind",
+    ]
+)
+DEVICE_COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
+
+
+def drop_placement(module: Module, *, but_meshes: bool = False) -> None:
+    """Drop the annotations in place; the module is then one for a single device.
+
+    But what says which meshes there are may stay, for constraints to name them.
+    """
+    for op in mlir.all_operations(module):
+        name = op.name
+        if (name in OPS or name == CUSTOM_CALL) and is_annotation(op):
+            mlir.replace(op, mlir.operands(op))
+        elif name in DECLARATIONS and not (but_meshes and name == MESH):
+            op.erase()
+        else:
+            _drop_attributes(op, name)
+    for name in () if but_meshes else DEVICE_COUNTS:
+        if name in module.operation.attributes:
+            del module.operation.attributes[name]
+
+
+def meshes(module: Module) -> list[tuple[str, dict[str, int], list[int]]]:
+    """The meshes that a module names: each one's name, the sizes of its axes, and its devices where
+    they are in another order than their own.
+    """
+    ops = [op for op in mlir.operations(module.body) if op.name == MESH]
+    return [(mlir.text_attribute(op, "sym_name"), *_mesh(op.attributes["mesh"])) for op in ops]
+
+
+def _mesh(attribute: ir.Attribute) -> tuple[dict[str, int], list[int]]:
+    mesh = cast(Any, sdy).MeshAttr(attribute)
+    axes = map(cast(Any, sdy).MeshAxisAttr, mesh.axes)
+    return {str(axis.name): int(axis.size) for axis in axes}, list(mesh.device_ids)
+
+
+def is_annotation(op: Operation) -> bool:
+    """Whether the op returns its operand, and says no more than where it lies."""
+    named = op.name == CUSTOM_CALL and mlir.text_attribute(op, "call_target_name") in CALLS
+    alike = [v.type for v in op.operands] == [v.type for v in op.results]
+    return (named or op.name in OPS) and alike
+
+
+def placed(value: Value) -> Value:
+    """The value itself, before ops that say where it lies."""
+    op = mlir.defining_operation(value)
+    while op is not None and is_annotation(op):
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
+
+
+def _drop_attributes(op: Operation, kind: str) -> None:
+    attributes = op.attributes
+    for name in ATTRIBUTES:
+        if name in attributes:
+            del attributes[name]
+    if kind == "func.func":
+        for ports in ("arg_attrs", "res_attrs"):
+            if ports in op.attributes:
+                kept = [_kept(entry) for entry in cast(Any, op.attributes[ports])]
+                op.attributes[ports] = ir.ArrayAttr.get(kept, mlir.context())
+
+
+def _kept(attributes: Any) -> ir.Attribute:
+    """The attributes of one argument or result but for those that place it."""
+    entries = ((entry.name, entry.attr) for entry in ir.DictAttr(attributes))
+    with mlir.context():
+        return ir.DictAttr.get({name: value for name, value in entries if name not in ATTRIBUTES})

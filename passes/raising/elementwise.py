@@ -1,0 +1,172 @@
+"""The table of raising rules: op name -> rule. A rule reads the attributes once and returns a pure
+JAX function.
+
+Raising rules for elementwise ops.
+
+Raising rules for the ops that only move elements, or leave each where it is.
+
+Raising rules for the ops without operands: constant and iota.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import dtype_of, elements, has_numbers
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.traits import integer, integers
+
+Raised = Callable[..., tuple[jax.Array, ...]]
+Rule = Callable[[Operation], Raised | None]
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+RULES: dict[str, Rule] = {}
+
+
+def raises(*names: str) -> Callable[[AnyRule], AnyRule]:
+    """Enter a rule in the table by the names of its ops; two rules for one op are an error."""
+
+    def enter(rule: AnyRule) -> AnyRule:
+        for name in names:
+            if name in RULES:
+                raise ValueError(f"{name} has a raising rule already: {RULES[name].__name__}")
+            RULES[name] = rule
+        return rule
+
+    return enter
+
+
+def single(function: Callable[..., jax.Array]) -> Raised:
+    """A function of one result as one that returns a tuple of results."""
+    return lambda *operands: (function(*operands),)
+
+
+# `divide` rounds towards zero on integers.
+ON_NUMBERS = {
+    "stablehlo.add": lax.add,
+    "stablehlo.subtract": lax.sub,
+    "stablehlo.multiply": lax.mul,
+    "stablehlo.divide": lax.div,
+    "stablehlo.negate": lax.neg,
+}
+ON_ALL = {"stablehlo.select": lax.select, "stablehlo.complex": lax.complex}
+# On complex numbers, and on real ones, on which StableHLO allows them too.
+PARTS = {
+    "stablehlo.real": (lax.real, jnp.array),
+    "stablehlo.imag": (lax.imag, jnp.zeros_like),
+}
+
+
+@raises(*ON_NUMBERS)
+def on_numbers(op: Operation) -> Raised | None:
+    """Arithmetic, but not that of truth values."""
+    return single(ON_NUMBERS[op.name]) if has_numbers(op) else None
+
+
+@raises(*ON_ALL)
+def on_all(op: Operation) -> Raised:
+    """What is one JAX function on all element types."""
+    return single(ON_ALL[op.name])
+
+
+@raises(*PARTS)
+def part(op: Operation) -> Raised:
+    """The real or the imaginary part."""
+    of_complex, of_real = PARTS[op.name]
+    chosen: Callable[..., jax.Array] = of_complex if _is_complex(op) else of_real
+    return single(chosen)
+
+
+@raises("stablehlo.convert")
+def convert(op: Operation) -> Raised:
+    """Convert to the result's element type; complex to real drops the imaginary part."""
+    target = dtype_of(op.results[0])
+    drops = _is_complex(op) and target.kind != "c"
+    return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
+
+
+@raises("stablehlo.reduce_precision")
+def reduce_precision(op: Operation) -> Raised:
+    """Round to fewer exponent and mantissa bits, in the same element type."""
+    bits = {name: integer(op, name) for name in ("exponent_bits", "mantissa_bits")}
+    return single(partial(lax.reduce_precision, **bits))
+
+
+def _is_complex(op: Operation) -> bool:
+    return dtype_of(op.operands[0]).kind == "c"
+
+
+@raises("stablehlo.transpose")
+def transpose(op: Operation) -> Raised:
+    """Permute the dimensions."""
+    return single(partial(lax.transpose, permutation=integers(op, "permutation")))
+
+
+@raises("stablehlo.reshape")
+def reshape(op: Operation) -> Raised:
+    """The same elements in row-major order, in the result's shape."""
+    return single(partial(lax.reshape, new_sizes=mlir.shape(op.results[0])))
+
+
+@raises("stablehlo.broadcast_in_dim")
+def broadcast_in_dim(op: Operation) -> Raised:
+    """Repeat along the dimensions that the operand lacks, or has with size 1."""
+    shape, dimensions = mlir.shape(op.results[0]), integers(op, "broadcast_dimensions")
+    return single(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=dimensions))
+
+
+@raises("stablehlo.pad")
+def pad(op: Operation) -> Raised:
+    """Pad at the edges and between elements; a negative edge padding cuts off."""
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    config = list(zip(*(integers(op, name) for name in names), strict=True))
+    return single(partial(lax.pad, padding_config=config))
+
+
+@raises("stablehlo.concatenate")
+def concatenate(op: Operation) -> Raised:
+    """Join along one dimension."""
+    dimension = integer(op, "dimension")
+    return single(lambda *operands: lax.concatenate(operands, dimension))
+
+
+@raises("stablehlo.slice")
+def slice_(op: Operation) -> Raised:
+    """A slice between fixed limits, with strides."""
+    names = ("start_indices", "limit_indices", "strides")
+    return single(partial(lax.slice, **{name: integers(op, name) for name in names}))
+
+
+@raises("stablehlo.reverse")
+def reverse(op: Operation) -> Raised:
+    """Reverse the order along dimensions."""
+    return single(partial(lax.rev, dimensions=integers(op, "dimensions")))
+
+
+@raises("stablehlo.optimization_barrier", "sdy.sharding_constraint")
+def identity(_: Operation) -> Raised:
+    """The operands, as they are."""
+    return lambda *operands: operands
+
+
+@raises("stablehlo.constant")
+def constant(op: Operation) -> Raised:
+    """The constant's elements."""
+    found = elements(op)
+    return lambda: (jnp.asarray(found),)
+
+
+@raises("stablehlo.iota")
+def iota(op: Operation) -> Raised:
+    """0, 1, 2... along one dimension."""
+    dtype, shape, dimension = (
+        dtype_of(op.results[0]),
+        mlir.shape(op.results[0]),
+        integer(op, "iota_dimension"),
+    )
+    return lambda: (lax.broadcasted_iota(dtype, shape, dimension),)

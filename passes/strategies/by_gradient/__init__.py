@@ -1,1 +1,0 @@
-"""By gradient: strategies and helpers that make each example's gradient itself, or weigh it."""

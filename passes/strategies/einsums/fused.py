@@ -1,0 +1,379 @@
+"""Fused: one kernel contracts each example alone, and sums products and phi of them as it goes.
+
+    %g = dot_general %h[b, t, d], %l[b, t, f] over b, t
+        =>  for a tile of [d, f], for each b: M = %h[b, :, d]' %l[b, :, f]
+                                              g += M ; statistic += phi(M)
+
+The FLOPs of the plain gradient, which comes along, and one reading of the operands. What is as
+large as a gradient of each example is nowhere in main memory.
+
+Elementwise: given a JAX function of an array, proof that it works on each element alone.
+
+lambda g: jnp.where(g > 1, 0, g**2)      the same ops for a tile as for the whole, one by one
+lambda g: g / jnp.sum(g)                 not so
+
+Predicted: what a fused kernel takes, by the tiles that it has on the device.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Jaxpr
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.traits import precision
+from hlo_surgery.passes.measures.measures import MeanOf, Measure
+from hlo_surgery.passes.strategies.einsums import mosaic, triton
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum, einsums_of
+from hlo_surgery.passes.strategies.einsums.factors import operands_of, scale_of, scaled_by
+from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products
+from hlo_surgery.passes.strategies.einsums.mosaic import summed_products as by_mosaic
+from hlo_surgery.passes.strategies.einsums.triton import summed_products as by_triton
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, Roofline, plain_seconds
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Computed,
+    Known,
+    Measured,
+    Schedule,
+    Strategy,
+    Task,
+    one_by_one,
+)
+from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
+from hlo_surgery.passes.terms.scaling import times_power_of_two
+from hlo_surgery.passes.terms.slice_functions import over_examples
+from hlo_surgery.passes.terms.steps import contracted
+
+# What makes an element of the elements at the same place, and what kernels have.
+ARITHMETIC = ("add", "sub", "mul", "div", "neg", "abs", "sign", "max", "min", "floor", "ceil")
+POWERS = ("square", "sqrt", "rsqrt", "integer_pow", "pow", "exp", "exp2", "log", "log1p")
+CURVES = ("sin", "cos", "tanh", "logistic")
+LOGIC = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n")
+PRIMITIVES = frozenset([*ARITHMETIC, *POWERS, *CURVES, *LOGIC, "convert_element_type"])
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr"}
+WORDS = frozenset(map(np.dtype, ["float32", "int32", "bool"]))
+TILE = (8, 128)
+
+Function = Callable[[jax.Array], jax.Array]
+
+
+def is_elementwise(function: Function, shape: Sequence[int], but: Sequence[str] = ()) -> bool:
+    """Whether a function of float32 arrays of this shape is seen to make of a tile what it makes of
+    the whole there, by what kernels have, `but` for some ops.
+
+    It is traced for both: what reads the shape has other numbers in it for a tile.
+    """
+    known = PRIMITIVES - {*but}
+    whole = _traced(function, tuple(shape), known) if shape else None
+    try:
+        return whole is not None and whole == _traced(function, TILE, known)
+    except Exception:  # a function of its user's may refuse any other shape
+        return False
+
+
+def _traced(function: Function, shape: tuple[int, ...], known: AbstractSet[str]) -> str | None:
+    """The ops, in words that are the same for any shape; None where some are not elementwise."""
+    kind = jax.ShapeDtypeStruct(shape, jnp.float32)
+    traced = jax.make_jaxpr(function)(kind)
+    made = traced.out_avals[0].shape == shape
+    if traced.consts or not made or not _is_one_by_one(traced.jaxpr, shape, known):
+        return None
+    text = str(traced).replace(str(shape), "()").replace(str(list(shape)).replace(" ", ""), "[]")
+    return " ".join(re.sub("0x[0-9a-f]+", "", text).split())
+
+
+def _is_one_by_one(jaxpr: Jaxpr, shape: tuple[int, ...], known: AbstractSet[str]) -> bool:
+    """Whether all values are numbers or of this shape, and no op puts elements elsewhere."""
+    values: list[Any] = [*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars]
+    for eqn in jaxpr.eqns:
+        values += [*eqn.invars, *eqn.outvars]
+    are_of_shape = all(v.aval.shape in ((), shape) for v in values)
+    are_words = all(v.aval.dtype in WORDS for v in values)
+    return are_of_shape and are_words and all(_is_plain(eqn, shape, known) for eqn in jaxpr.eqns)
+
+
+def _is_plain(eqn: Any, shape: tuple[int, ...], known: AbstractSet[str]) -> bool:
+    name = eqn.primitive.name
+    if name in CALLS:
+        inner = eqn.params[CALLS[name]]
+        return not inner.consts and _is_one_by_one(inner.jaxpr, shape, known)
+    return name in known or (name == "broadcast_in_dim" and not eqn.invars[0].aval.shape)
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """What a kernel is to make: of `size` examples, in each of `batch` layers, products of lengths
+    (P, D, F), summed in so many ways. `width`: bytes of an element of the operands; `contracting`:
+    the seconds by FLOPs alone.
+    """
+
+    size: int
+    batch: int
+    lengths: tuple[int, int, int]
+    sums: int
+    width: int
+    contracting: float
+
+
+def predicted(task: Task, path: Einsum, sums: int) -> Predicted:
+    """The kernel; then the sums and the gradient, written and read by what follows, which XLA would
+    have fused; instead of the plain gradient.
+    """
+    device, size, (site,) = task.device, task.counts.size, task.counts.sites
+    own, other = contracted(path.site.op).values()
+    batch, positions = math.prod(own.shape[d] for d in own.batch), own.positions // size
+    lengths = (positions, own.elements // batch, other.elements // batch)
+    width = max(dtype_of(value).itemsize for value in path.site.op.operands)
+    contracting = site.flops / device.contraction_rate(positions, False, site.narrow)
+    work = KernelWork(size, batch, lengths, sums + 1, width, contracting)
+    made = batch * lengths[1] * lengths[2] * jnp.dtype(WORD).itemsize
+    by = _by_triton if device.kernels == "triton" else _by_mosaic
+    seconds = by(work, made, device) + 2 * work.sums * made / device.bandwidth
+    # The gradient's own place is that of the plain one.
+    return Predicted(seconds - plain_seconds(task.counts, device), sums * made)
+
+
+def _by_mosaic(work: KernelWork, made: int, device: Roofline) -> float:
+    """Contracting, or reading operands again for each tile, whichever is longer."""
+    positions, left, right = work.lengths
+    tiles = mosaic.tiling(*work.lengths)
+    again = left * -(-right // tiles.right) + right * -(-left // tiles.left)
+    read = work.size * positions * work.batch * again
+    return max(work.contracting, read * work.width / device.bandwidth)
+
+
+def _by_triton(work: KernelWork, made: int, device: Roofline) -> float:
+    """Programs in waves, the last of which leaves multiprocessors idle; in each, examples one after
+    the other. Operands are read again from the cache, which is never what is waited for. The sums
+    of parts of the batch are written, and read to be added up.
+    """
+    positions, left, right = work.lengths
+    tiles = triton.tiling(work.size, *work.lengths, work.sums)
+    programs = work.batch * -(-left // tiles.left) * -(-right // tiles.right) * tiles.parts
+    waves = -(-programs // triton.PROGRAMS)
+    busy = programs / (waves * triton.PROGRAMS)
+    examples = waves * work.size // tiles.parts
+    waiting = examples * triton.waiting_seconds(positions, tiles)
+    moved = 2 * tiles.parts * work.sums * made if tiles.parts > 1 else 0
+    contracting = work.contracting / (device.kernel_rate or 1) / busy
+    return contracting + waiting + moved / device.bandwidth
+
+
+Phi = Callable[[jax.Array], jax.Array]
+OPERANDS = ("bfloat16", "float16", "float32")
+# Kernels address in 32 bits.
+MOST_ELEMENTS = 1 << 31
+# Numbers of examples that fit beside a TPU's scalar unit.
+MOST_EXAMPLES = 1 << 14
+
+
+def _applies(task: Task, measure: Measure) -> bool:
+    """Whether an example's gradient is one product of two matrices, moved as a whole and times a
+    number, and the measure takes what a tile of it tells.
+    """
+    path = _only_path(task)
+    return path is not None and _is_one_product(task, path) and _is_by_tiles(task, measure)
+
+
+def _only_path(task: Task) -> Einsum | None:
+    """From the only site to the gradient, but in the site's own order."""
+    alone = len(task.sliced.sites) == 1
+    einsums = einsums_of(task.sliced) if alone else []
+    return replace(einsums[0], order=None) if len(einsums) == 1 else None
+
+
+def _is_one_product(task: Task, path: Einsum) -> bool:
+    op = path.site.op
+    dense = op.name == "stablehlo.dot_general"
+    return dense and _fits(task, op) and _sums_examples(path) and _only_moves(task)
+
+
+def _fits(task: Task, op: mlir.Operation) -> bool:
+    """Whether a kernel can contract these operands."""
+    shapes = [mlir.shape(value) for value in op.operands]
+    kinds = [str(dtype_of(value)) for value in [*op.operands, op.results[0]]]
+    sizes = list(map(math.prod, [*shapes, mlir.shape(op.results[0])]))
+    return (
+        all(kind in OPERANDS for kind in kinds)
+        and all(0 < size < MOST_ELEMENTS for size in sizes)
+        and task.examples.size <= MOST_EXAMPLES
+    )
+
+
+def _sums_examples(path: Einsum) -> bool:
+    """Whether both operands hold the examples along what is contracted."""
+    dims = zip(contracted(path.site.op).values(), path.site.inputs, strict=True)
+    return all(isinstance(axis, PerExample) and axis.dim in own.summed for own, (_, axis) in dims)
+
+
+def _only_moves(task: Task) -> bool:
+    """Whether nothing stands beside the products at the end."""
+    links = [reading_of(step, task.sliced.made) for step in task.sliced.tail]
+    return all(link is not None and link.does is not Does.PADS for link in links)
+
+
+def _is_by_tiles(task: Task, measure: Measure) -> bool:
+    """Whether it is the mean of a function that kernels can take of tiles."""
+    if not isinstance(measure, MeanOf):
+        return False
+    # Mosaic asks for the device that is here to lower a sign.
+    lacking = ["sign"] if task.device.kernels == "mosaic" else []
+    return is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
+
+
+def _phi(measure: MeanOf) -> Phi:
+    return partial(measure.each, mean=None)
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """All that it makes, and the gradient, in one kernel."""
+    path = _only_path(task)
+    assert path is not None
+    return predicted(task, path, len(measures))
+
+
+def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
+    """Whether it takes less time, where kernels were measured: with operands of 16 bits."""
+    (site,) = task.counts.sites
+    measured = task.device.kernel_rate > 0 and site.narrow
+    return measured and _predict(task, [measure], schedule).seconds < otherwise.seconds
+
+
+def _emit(asked: Asked, known: Known) -> Computed:
+    task, reuse = asked.task, asked.chosen.reuse
+    means = [measure for measure in asked.measures if isinstance(measure, MeanOf)]
+    phis = [_phi(measure) for measure in means]
+    sums = _sums(task, known, phis, [], task.examples.flags(known), reuse)
+    count, path = task.examples.count(known), _only_path(task)
+    assert path is not None
+    measured: Measured = {
+        measure: measure.whole(_moved(task, path, x), count)
+        for measure, x in zip(means, sums, strict=False)
+    }
+    return Computed(measured, _gradient(task, path, known, sums[-1]) if reuse else None)
+
+
+def weighted_sum(
+    task: Task, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
+) -> jax.Array:
+    """The sum over b of w_b g_b, or of phi of it, elementwise, as the gradient lies; of the
+    `finite` alone.
+    """
+    path = _only_path(task)
+    assert path is not None
+    (total,) = _sums(task, known, [phi or (lambda g: g)], [weights], finite)
+    return _moved(task, path, total)
+
+
+def _sums(
+    task: Task,
+    known: Known,
+    phis: Sequence[Phi],
+    weights: Sequence[jax.Array],
+    counted: jax.Array | None,
+    plain: bool = False,
+) -> list[jax.Array]:
+    """Sums over the examples that are `counted` of each function of w_b g_b, [batch, D, F], by the
+    kernel of the device; where it has none, interpreted. Last, if `plain`, of the products alone.
+    """
+    path = _only_path(task)
+    assert path is not None
+    factors = [*_scales(task, path, known), *weights]
+    last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
+
+    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
+        g = reduce(operator.mul, numbers[:last], own)
+        kept = [_of_real(phi(g), *numbers[last:]) for phi in phis]
+        return [*kept, own] if plain else kept
+
+    spread = [jnp.broadcast_to(jnp.asarray(x, WORD), task.examples.size) for x in columns]
+    operands = _operands(task, path, known)
+    how = _precision(path, operands[0].dtype)
+    by = by_triton if task.device.kernels == "triton" else by_mosaic
+
+    def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
+        products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
+        return by(products, interpret=task.device.kernels is None)
+
+    if operands[0].shape[1] == 1:
+        return run(*(x[:, 0] for x in operands))
+    return jax.vmap(run, (1, 1))(*operands)
+
+
+def _operands(task: Task, path: Einsum, known: Known) -> tuple[jax.Array, jax.Array]:
+    """Both as [B, batch, positions, elements], of one type; `batch`: of the site, as layers."""
+
+    def of_one(*operands: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return operands_of(path, dict(zip(task.function.inputs, operands, strict=True)))
+
+    a, d = over_examples(task.function, known, task.examples.size, of_one)
+    kind = jnp.promote_types(a.dtype, d.dtype)
+    return a.astype(kind), d.astype(kind)
+
+
+def _precision(path: Einsum, kind: jnp.dtype) -> lax.Precision:
+    """Kernels contract float32 in one pass or exactly, and products of narrower ones are exact."""
+    if kind != WORD:
+        return lax.Precision.DEFAULT
+    asked = precision(path.site.op) or ()
+    plain = all(one == lax.Precision.DEFAULT for one in asked)
+    return lax.Precision.DEFAULT if plain else lax.Precision.HIGHEST
+
+
+def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
+    """What an example's product is multiplied by: in two factors where one might leave the range of
+    floats that their product keeps.
+    """
+    factor = task.examples.factor(known)
+    if not path.scales and isinstance(factor, int):
+        return [-factor if path.negated else factor]
+    mantissa, exponent = scale_of(path, known, factor)
+    half = jnp.trunc(exponent / 2)
+    one = jnp.ones_like(mantissa)
+    return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
+
+
+def _of_real(taken: jax.Array, *real: jax.Array) -> jax.Array:
+    return jnp.where(real[0] > 0, taken, jnp.zeros_like(taken)) if real else taken
+
+
+def _moved(task: Task, path: Einsum, x: jax.Array) -> jax.Array:
+    """[batch, D, F] as the gradient lies."""
+    made = path.site.op.results[0]
+    known = {made: x.reshape(mlir.shape(made))}
+    for step in task.sliced.tail:
+        link = reading_of(step, known)
+        assert link is not None
+        value = known[step.inputs[link.sums[0]][0]]
+        move = moving(link.op) if link.does is Does.MOVES else None
+        known[link.made] = value if move is None else move(value)[0]
+    return known[task.sliced.value]
+
+
+def _gradient(task: Task, path: Einsum, known: Known, total: jax.Array) -> jax.Array:
+    """The minibatch gradient from the sum of the products."""
+    scaled = scaled_by(total, path, known, 1)
+    return task.rounded(_moved(task, path, scaled))
+
+
+FUSED = Strategy(
+    "fused",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    _pays,
+    words="one kernel sums the gradient and phi of each example's, tile by tile",
+)

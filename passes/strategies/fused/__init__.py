@@ -1,1 +1,0 @@
-"""Fused: one kernel contracts each example alone, and sums what is taken of its products."""

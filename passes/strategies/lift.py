@@ -1,0 +1,270 @@
+"""Lift: the gradients of all examples at once, [B, *parameter], by `vmap` of the slice function.
+
+%g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f]
+                                                statistic = mean of phi(%G) over b
+                                                %g = mean of %G
+
+Loop: measures by a loop over the examples, one for all gradients that have operands in common.
+
+acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, each(g)) ; measure = whole(acc)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.emit.splice import within
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, Norms, Taking, summed_rows
+from hlo_surgery.passes.strategies.gradient_costs import (
+    Counts,
+    Predicted,
+    Roofline,
+    patches,
+    plain_seconds,
+    seconds_alone,
+)
+from hlo_surgery.passes.strategies.loop_examples import looped_gradients, weighted_by_example
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Chosen,
+    Computed,
+    Known,
+    Measured,
+    Schedule,
+    Strategy,
+    Task,
+    in_own_dtype,
+    one_by_one,
+    taken,
+    taking_seconds,
+)
+from hlo_surgery.passes.terms.slice_functions import SliceFunction, jointly, over_examples
+
+
+def lifted_gradients(
+    function: SliceFunction, known: Mapping[Value, jax.Array], size: int
+) -> jax.Array:
+    """[B, *parameter]: every example's gradient."""
+    return over_examples(function, known, size, function.of_one)
+
+
+def _applies(task: Task, measure: Measure) -> bool:
+    """Whether the examples' gradients define it, and `vmap` has a rule for each op."""
+    return task.function.liftable and isinstance(measure, Defined)
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
+    counts, device = task.counts, task.device
+    made = seconds_alone(counts, device, counts.size)
+    fused = _reads_once(task, measures) and _is_fused(counts, device)
+    if fused and all(isinstance(m, Norms) for m in measures):
+        # Summed while the next ones are contracted.
+        made, moved = max(made, counts.size * counts.elements * device.read_element), 0
+    else:
+        moved = device.lifting_seconds(counts.held, counts.size, fused)
+    held = patches(counts, device) + (0 if fused else counts.size * counts.held)
+    held += counts.size * taken(task, measures).held
+    seconds = made + moved + taking_seconds(task, measures, times=1)
+    return Predicted(seconds - plain_seconds(counts, device), held)
+
+
+def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
+    """Whether gradients are used where they are made: XLA fuses a contraction into one use alone,
+    which is no contraction itself.
+
+    Norms are of other sums than those over the examples, and take the squares alone only where they
+    need not be held for a second reading, for their largest elements.
+    """
+    counts, device = task.counts, task.device
+    if any(isinstance(m, Norms) for m in measures) and not (
+        device.fuses_lifted and counts.held <= device.fused_sum
+    ):
+        return False
+    again = any(isinstance(m, Gram) for m in measures) or taken(task, measures) != Taking()
+    one = len(counts.sites) == 1
+    return one and not again and counts.sites[0].contracts
+
+
+def _is_fused(counts: Counts, device: Roofline) -> bool:
+    """On GPU what contracts nothing, as of dense layers' single rows, is left to CUDA cores, which
+    multiply within the sum over examples; tensor cores write what they contract.
+    """
+    return device.fuses_lifted or (
+        device.vector_flops < math.inf and counts.sites[0].depth <= counts.size
+    )
+
+
+def _emit(asked: Asked, known: Known) -> Computed:
+    """Every measure by its definition."""
+    task = asked.task
+    gradients = lifted_gradients(task.function, known, task.examples.size)
+    padding = task.examples.padding(known)
+    again = partial(_norms_again, asked, known) if task.device.fuses_lifted else None
+    measured: Measured = {
+        measure: measure.of(gradients, padding, again)
+        if isinstance(measure, Norms)
+        else measure.of(gradients, padding)
+        for measure in asked.measures
+        if isinstance(measure, Defined)
+    }
+    # Divided before they are summed, since the sum of B gradients may overflow where their mean
+    # does not.
+    reuse, size = asked.chosen.reuse, task.examples.size
+    total = task.total(summed_rows(gradients / size)) if reuse else None
+    return Computed(in_own_dtype(task, measured), total)
+
+
+def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
+    """Norms of gradients that are made once more, at once if they fit into the chip's own memory.
+
+    Behind a barrier, as they would be the same ones, and held, otherwise.
+    """
+    task = asked.task
+    function, size, schedule = task.function, task.examples.size, asked.chosen.schedule
+    values = [value for value, _ in function.inputs]
+    given = lax.optimization_barrier([known[value] for value in values])
+    apart = {**known, **dict(zip(values, given, strict=True))}
+    of_one = partial(measure.each, mean=None)
+    if size * task.counts.held <= task.device.cache:
+        return jax.vmap(of_one)(lifted_gradients(function, apart, size))
+    return looped_gradients(function, apart, size, schedule, _nothing, of_one)[1]
+
+
+def _nothing(gradient: jax.Array) -> tuple[()]:
+    return ()
+
+
+LIFT = Strategy(
+    "lift", _applies, _predict, one_by_one(_emit), words="each example's own gradient, all at once"
+)
+
+
+def _loops(task: Task, measure: Measure) -> bool:
+    """Whether the examples' gradients define it."""
+    return isinstance(measure, Defined)
+
+
+def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """A chunk of gradients at a time and two accumulators moved; instead of the plain gradient.
+
+    Steps that are written out are fused with the accumulation, and so take as long as the longer of
+    both.
+    """
+    counts, device, chunk = task.counts, task.device, schedule.chunk
+    plain, made = plain_seconds(counts, device), seconds_alone(counts, device, chunk)
+    steps, own = -(-counts.size // chunk), taken(task, measures).held
+    taking = taking_seconds(task, measures, steps)
+    if any(isinstance(m, Norms) for m in measures):
+        taking += _norms_seconds(counts, device)
+    if schedule.written_out:
+        accumulating = device.moving_seconds(counts.size * 4 * counts.held, 2 * counts.held)
+        seconds = max(made, accumulating) + taking
+        return Predicted(seconds - plain, 2 * (counts.held + own))
+    moved = (4 * steps + 2 * counts.size) * counts.held
+    held = (2 + chunk) * (counts.held + own)
+    seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
+    return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
+
+
+def _norms_seconds(counts: Counts, device: Roofline) -> float:
+    """Each gradient is read for its largest element, and for its squares."""
+    moved = device.moving_seconds(counts.gradient, counts.held)
+    return 2 * counts.size * max(moved, counts.elements * device.read_element)
+
+
+def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
+    """The same, but gradients of one loop take as many examples at once as the largest may."""
+    looped = [i for i, one in chosen.items() if one.made_by(LOOP)]
+    common = dict(chosen)
+    for group in _groups([chosen[i] for i in looped]):
+        chunk = min(chosen[looped[n]].schedule.chunk for n in group)
+        for i in (looped[n] for n in group):
+            common[i] = replace(chosen[i], schedule=replace(chosen[i].schedule, chunk=chunk))
+    return common
+
+
+def _groups(chosen: Sequence[Chosen]) -> list[list[int]]:
+    """Which gradients share a loop, by position: those with common operands, such as a layer's."""
+    groups: list[tuple[set[Any], list[int]]] = []
+    for i, one in enumerate(chosen):
+        function = one.task.function
+        kind = (function.liftable, one.schedule.written_out)
+        operands: set[Any] = {(kind, *key) for key in function.inputs if key[1] is not None}
+        touching = [group for group in groups if group[0] & operands]
+        groups = [group for group in groups if group not in touching]
+        members = [n for group in touching for n in group[1]]
+        groups.append((operands.union(*(group[0] for group in touching)), [*members, i]))
+    return [members for _, members in groups]
+
+
+def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
+    computed: dict[int, Computed] = {}
+    for group in _groups([one.chosen for one in asked]):
+        with within("output", [asked[i].task.name for i in group]):
+            made = _together([asked[i] for i in group], known)
+        computed |= zip(group, made, strict=True)
+    return [computed[i] for i in range(len(asked))]
+
+
+def _together(asked: Sequence[Asked], known: Known) -> list[Computed]:
+    """What is summed is accumulated over the examples; what is not is stacked."""
+    examples, schedule = asked[0].task.examples, asked[0].chosen.schedule
+    count = examples.count(known)
+    means = [_centre(one, known) for one in asked]
+
+    def taken(gradients: Sequence[jax.Array], is_sum: bool) -> list[list[Any]]:
+        each = zip(asked, gradients, means, strict=True)
+        return [[m.each(g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
+
+    def summand(gradients: Sequence[jax.Array]) -> Any:
+        # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
+        pairs = zip(asked, gradients, strict=True)
+        shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]
+        return taken(gradients, is_sum=True), shares
+
+    function = jointly([one.task.function for one in asked])
+    loop = partial(looped_gradients, function, known, examples.size, schedule)
+    row = partial(taken, is_sum=False)
+    (sums, shares), rows = loop(summand, row, counted=examples.flags(known))
+    return [_computed(*each, count) for each in zip(asked, sums, rows, shares, strict=True)]
+
+
+def _centre(one: Asked, known: Known) -> jax.Array:
+    """The mean gradient; the module's own may count padding, and NaN in it."""
+    examples = one.task.examples
+    padding = examples.padding(known)
+    if padding is None or not any(m.is_about_mean for m in _measures(one, True)):
+        return examples.mean_gradient(one.task.gradient, known)
+    ones = jnp.ones(examples.size, one.task.dtype)
+    return weighted_by_example(one.chosen, known, ones, padding.real) / padding.count
+
+
+def _measures(one: Asked, is_sum: bool) -> list[Defined]:
+    return [m for m in one.measures if isinstance(m, Defined) and m.is_sum is is_sum]
+
+
+def _computed(
+    one: Asked, sums: list[Any], rows: list[Any], mean: jax.Array | None, count: Any
+) -> Computed:
+    """The measures of one gradient, from what the loop has summed and stacked."""
+    taken = zip([*_measures(one, True), *_measures(one, False)], [*sums, *rows], strict=True)
+    measured: Measured = {measure: measure.whole(found, count) for measure, found in taken}
+    gradient = None if mean is None else one.task.total(mean)
+    return Computed(in_own_dtype(one.task, measured), gradient)
+
+
+LOOP = Strategy(
+    "loop",
+    _loops,
+    _predict_loop,
+    _emit_loop,
+    words="each example's own gradient, a few at a time in a loop",
+)

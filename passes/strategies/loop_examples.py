@@ -1,0 +1,228 @@
+"""Loops over examples: a chunk of their gradients at a time, in little more memory than one takes.
+
+A batch that lies on several devices is looped over on each: the examples are [shards, B / shards],
+a step takes a chunk of each shard's, and only what has been accumulated is summed over the shards.
+
+By example: weighted sums of gradients, inner products, and functions of whole gradients, from
+each example's own, in a loop over the examples, or for sums in a kernel's.
+
+For sums with weights and products it is the way where operands cannot take the weights: what is
+rounded, and what `vmap` cannot lift.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.emit.rebuild import counted_loop
+from hlo_surgery.passes.ir.constants import summable, widened
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.moments import rows_where
+from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
+from hlo_surgery.passes.strategies.strategy import Chosen, Known, Schedule
+from hlo_surgery.passes.terms.slice_functions import (
+    SliceFunction,
+    example_positions,
+    exposed_examples,
+    from_exposed,
+    jointly,
+)
+
+Take = Callable[..., Any]
+
+
+def looped_gradients(
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    schedule: Schedule,
+    summand: Take,
+    row: Take,
+    beside: tuple[jax.Array, ...] = (),
+    counted: jax.Array | None = None,
+) -> tuple[Any, Any]:
+    """The sum over the examples of `summand`'s arrays, and those of `row`, stacked, [B, ...]; of
+    those that are `counted` alone, [B], if given; rows of the others are zero.
+
+    Both take one example's gradient, or several, as `function` makes it; the summand also the
+    example's entry of each of the arrays `beside`, [B, ...].
+    """
+    if counted is not None:
+        summand, beside = partial(_if_counted, summand), (counted, *beside)
+    shards = math.gcd(size, schedule.shards)
+    count = size // shards
+    chunk = min(schedule.chunk, count)
+    taken = partial(_taken(function, known, size, shards, beside), summand, row)
+
+    def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
+        added, rows = taken(number * chunk, chunk)
+        return _added(sums, added), rows
+
+    whole = count // chunk * chunk
+    kinds, made = jax.eval_shape(lambda start: taken(start, chunk), jnp.int32(0))
+    zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+    sums, stacks = counted_loop(step, zeros, whole // chunk, schedule.written_out, made)
+    rows = jax.tree.map(partial(_by_shard, (shards, whole)), stacks)
+    if whole < count:
+        added, rest = taken(jnp.int32(whole), count - whole)
+        sums = _added(sums, added)
+        rows = jax.tree.map(lambda one, more: jnp.concatenate([one, more], 1), rows, rest)
+    total = jax.tree.map(partial(_summed, 0), sums)
+    whole_rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
+    return total, jax.tree.map(partial(rows_where, counted), whole_rows)
+
+
+def _if_counted(summand: Take, gradient: Any, counted: jax.Array, *beside: jax.Array) -> Any:
+    added = summand(gradient, *beside)
+    return jax.tree.map(lambda x: jnp.where(counted, x, jnp.zeros_like(x)), added)
+
+
+def _taken(
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    shards: int,
+    beside: tuple[jax.Array, ...],
+) -> Callable[[Take, Take, jax.Array, int], tuple[Any, Any]]:
+    """A function of a summand, a row, a number and a width: sums over so many examples of each
+    shard from this number on, [shards, ...], and rows, [shards, width, ...].
+    """
+    positions = example_positions(function)
+    exposed = [*exposed_examples(function, known, size), *beside]
+    dims = [*positions, *[0] * len(beside)]
+    each = [x if p is None else _split(x, p, shards) for x, p in zip(exposed, dims, strict=True)]
+
+    def taken(summand: Take, row: Take, start: jax.Array, width: int) -> tuple[Any, Any]:
+        take = partial(
+            lax.dynamic_slice_in_dim,
+            start_index=start,
+            slice_size=width,
+            allow_negative_indices=False,
+        )
+        pairs = zip(each, dims, strict=True)
+        chunk = [x if p is None else take(x, axis=p + 1) for x, p in pairs]
+        operands, others = chunk[: len(positions)], chunk[len(positions) :]
+        gradients = _gradients(function, positions, operands, shards, width)
+        added = jax.tree.map(partial(_summed, 1), _over_two(summand)(gradients, *others))
+        return added, _over_two(row)(gradients)
+
+    return taken
+
+
+def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:
+    """The examples' dimension as [shards, examples of one shard]."""
+    return x.reshape(*x.shape[:dim], shards, x.shape[dim] // shards, *x.shape[dim + 1 :])
+
+
+def _by_shard(counts: tuple[int, int], stack: jax.Array) -> jax.Array:
+    """[steps, shards, chunk, ...] as [shards, examples of one shard, ...]."""
+    return jnp.moveaxis(stack, 0, 1).reshape(*counts, *stack.shape[3:])
+
+
+def _summed(dim: int, x: jax.Array) -> jax.Array:
+    return jnp.sum(x, dim, dtype=x.dtype)
+
+
+def _added(sums: Any, more: Any) -> Any:
+    return jax.tree.map(jnp.add, sums, more)
+
+
+def _gradients(
+    function: SliceFunction,
+    positions: Sequence[int | None],
+    chunk: Sequence[jax.Array],
+    shards: int,
+    width: int,
+) -> Any:
+    """Gradients [shards, width, *parameter] of a chunk of every shard; one without `vmap`."""
+    of_one = from_exposed(function, function.of_one)
+    if shards == width == 1:
+        squeezed = [
+            x if p is None else jnp.squeeze(x, (p, p + 1))
+            for x, p in zip(chunk, positions, strict=True)
+        ]
+        return jax.tree.map(_alone, of_one(*squeezed))
+    of_shard = jax.vmap(of_one, positions, axis_size=width)
+    return jax.vmap(of_shard, positions, axis_size=shards)(*chunk)
+
+
+def _alone(gradient: jax.Array) -> jax.Array:
+    return gradient[None, None]
+
+
+def _over_two(function: Take) -> Take:
+    return jax.vmap(jax.vmap(function))
+
+
+Phi = Callable[[jax.Array], jax.Array]
+Function = Callable[[list[jax.Array]], Any]
+
+
+def weighted_by_example(
+    chosen: Chosen,
+    known: Known,
+    weights: jax.Array,
+    finite: jax.Array | None,
+    phi: Phi | None = None,
+) -> jax.Array:
+    """The sum over b of w_b g_b, or of phi of it, in at least float32; of the `finite` alone."""
+    if chosen.weighting is FUSED:
+        return weighted_sum(chosen.task, known, weights, finite, phi)
+    size = weights.shape[0]
+
+    def scaled(gradient: jax.Array, weight: jax.Array) -> jax.Array:
+        wide = widened(gradient)
+        weighted = wide * weight.astype(wide.dtype)
+        return weighted if phi is None else phi(weighted)
+
+    function, schedule, beside = chosen.task.function, chosen.schedule, (weights,)
+    loop = partial(looped_gradients, function, known, size, schedule)
+    return loop(scaled, _nothing, beside, counted=finite)[0]
+
+
+def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.Array:
+    """Inner products of each example's own gradient with a direction, [B], at least float32; with
+    m directions [m, *parameter], [B, m].
+    """
+    against = widened(direction).conj()
+
+    def product(gradient: jax.Array) -> jax.Array:
+        own = widened(gradient)
+        return jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
+
+    function, size = chosen.task.function, chosen.task.examples.size
+    _, rows = looped_gradients(function, known, size, chosen.schedule, _nothing, product)
+    return rows
+
+
+def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function) -> Any:
+    """The sum of `function`'s arrays over the examples that are no padding; it is given one
+    example's gradients, each in at least float32.
+    """
+    examples = chosen[0].task.examples
+
+    def summand(gradients: Sequence[jax.Array]) -> Any:
+        return jax.tree.map(summable, function([widened(g) for g in gradients]))
+
+    together = jointly([one.task.function for one in chosen])
+    schedule = _in_common([one.schedule for one in chosen])
+    loop = partial(looped_gradients, together, known, examples.size, schedule)
+    return loop(summand, _nothing, counted=examples.flags(known))[0]
+
+
+def _in_common(schedules: Sequence[Schedule]) -> Schedule:
+    """As many examples at a time as the gradient that takes the fewest; one that is written out
+    goes along with those that are not.
+    """
+    written_out = all(each.written_out for each in schedules)
+    chunks = [each.chunk for each in schedules if each.written_out == written_out]
+    return Schedule(min(chunks), min(each.shards for each in schedules), written_out)
+
+
+def _nothing(gradient: Any) -> tuple[()]:
+    return ()

@@ -1,0 +1,187 @@
+"""Reweight: a sum of w_b g_b is the gradient with one operand of each site scaled by weights.
+
+    %g = dot_general %h[b, d], %l[b, f] over b
+        =>  %s = dot_general (w[b] %h[b, d]), %l[b, f] over b
+
+No example's gradient is in memory, and there is no second backward pass. The same function,
+differentiated by w, gives the inner products of every g_b with a direction.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import widened
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
+from hlo_surgery.passes.raising.raise_op import call_op, raise_op
+from hlo_surgery.passes.terms.gradient_slices import has_offset
+from hlo_surgery.passes.terms.monomials import laid_along, magnitudes, paired_dims
+from hlo_surgery.passes.terms.site_functions import laid_along_split
+from hlo_surgery.passes.terms.slice_functions import raise_wide
+from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Lifted, Split, Step, is_made
+
+Known = Mapping[Value, jax.Array]
+# Of what these make, every element has a product with each example's weight in it.
+REACHING = ops_of(Kind.MOVES) | {
+    f"stablehlo.{name}"
+    for name in ("add", "convert", "divide", "dot_general", "multiply", "negate", "reduce")
+}
+
+
+def reweighted(
+    sliced: GradientSlice,
+    known: Known,
+    weights: jax.Array,
+    scale: Any,
+    finite: jax.Array | None,
+    wide: bool = False,
+) -> jax.Array:
+    """The sum of w_b g_b for a mean loss over `scale` examples, in the gradient's precision.
+
+    Where `finite` is given, examples that are not are left out, whatever they hold. `wide`: in
+    float32, where the module rounds to less; see `is_exact_in_float32`.
+    """
+    contracted = partial(_run, sliced, known, scale, finite, wide)
+    if not has_offset(sliced):
+        return beyond_products(contracted(weights), sliced, weights)
+    # Affine in the weights: apart, a large offset takes no digits of what is weighted.
+    offset, moved = jax.jvp(contracted, (jnp.zeros_like(weights),), (weights,))
+    return moved + jnp.sum(weights).astype(offset.dtype) * offset
+
+
+def beyond_products(total: jax.Array, sliced: GradientSlice, weights: jax.Array) -> jax.Array:
+    """A sum of w_b g_b, or of |w_b g_b|**2, with what weights that are no numbers make of zeros:
+    those that no product with an operand reaches too, as rows of a table that nobody looks up.
+    """
+    if all(step.op.name in REACHING for step in sliced.steps):
+        return total
+    # A sum of numbers, as the total is: on many devices both are sent as one.
+    none = jnp.asarray(jnp.nan, total.dtype)
+    return total + jnp.sum(jnp.where(jnp.isfinite(weights), jnp.zeros_like(none), none))
+
+
+def is_exact_in_float32(sliced: GradientSlice) -> bool:
+    """Whether a widenable slice rounds nothing once in float32, operands with weights neither: it
+    adds up rows, and multiplies none, which matrix units would do with 16 bits.
+    """
+    return all(s.op.name == "stablehlo.scatter" for s in sliced.sites)
+
+
+def _run(
+    sliced: GradientSlice,
+    known: Known,
+    scale: Any,
+    finite: jax.Array | None,
+    wide: bool,
+    weights: jax.Array,
+) -> jax.Array:
+    """The slice on all examples at once; where the weights are zero, its affine ops' offset."""
+    made: dict[Value, jax.Array] = {}
+
+    def operand(key: Input) -> jax.Array:
+        value, axis = key
+        if is_made(key, made):
+            return made[value]
+        if isinstance(axis, Lifted):
+            return _summed(known[value], weights, finite)
+        if isinstance(axis, Split) and not axis.is_site and mlir.is_inexact(value):
+            return _of_rows(known, value, axis, weights * scale, finite)
+        return known[value]
+
+    for step in sliced.steps:
+        operands = [operand(key) for key in step.inputs]
+        if wide:
+            function = raise_wide(step, upcast=False)
+            operands = [widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in operands]
+        else:
+            function = raise_op(step.op) or call_op(step.op)
+        if step.is_site:
+            operands = weighted_site(step, operands, known, weights * scale, finite)
+        made |= zip(step.op.results, function(*operands), strict=True)
+    return operand(sliced.output)
+
+
+def _of_rows(
+    known: Known, value: Value, axis: Split, weights: jax.Array, finite: jax.Array | None
+) -> jax.Array:
+    """An operand that no site sums, each example's rows in it weighted, and rid of what is not
+    finite.
+    """
+    x = known[value]
+    if finite is not None:
+        x = jnp.where(laid_along_split(finite, axis, known, x), x, jnp.zeros_like(x))
+    each = laid_along_split(weights, axis, known, x)
+    return (widened(x) * each.astype(widened(x).dtype)).astype(x.dtype)
+
+
+def weighted_site(
+    site: Step,
+    operands: list[jax.Array],
+    known: Known,
+    weights: jax.Array,
+    finite: jax.Array | None,
+) -> list[jax.Array]:
+    """Operands in which the site is linear scaled by weights; all rid of what is not finite."""
+    found = list(operands)
+    carrying = [
+        i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)
+    ]
+    if finite is not None:
+        for i in carrying:
+            found[i] = jnp.where(
+                along_examples(finite, site.inputs[i][1], found[i], known),
+                found[i],
+                jnp.zeros_like(found[i]),
+            )
+    linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
+    for i, takes in _taking(site, linear, found).items():
+        weight = along_examples(weights, site.inputs[i][1], found[i], known)
+        found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
+    return found
+
+
+def _taking(
+    site: Step, linear: Sequence[int], operands: Sequence[jax.Array]
+) -> dict[int, jax.Array | bool]:
+    """Which operand takes an example's weight, and where: of two factors the larger, as the other
+    might underflow.
+    """
+    dims = paired_dims(site.op, [site.inputs[i][1] for i in linear])
+    if dims is None:
+        return {linear[0]: True}
+    first, second = (operands[i] for i in linear)
+    is_larger = magnitudes(first, dims[0]) >= magnitudes(second, dims[1])
+    return {
+        linear[0]: laid_along(is_larger, first, dims[0]),
+        linear[1]: laid_along(~is_larger, second, dims[1]),
+    }
+
+
+def _carries(axis: Axis) -> bool:
+    """Whether an operand holds examples apart; what they have in common is none's to weigh."""
+    return isinstance(axis, PerExample | Split)
+
+
+def along_examples(weights: jax.Array, axis: Axis, x: jax.Array, known: Known) -> jax.Array:
+    """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
+    if isinstance(axis, Split):
+        return laid_along_split(weights, axis, known, x)
+    assert isinstance(axis, PerExample)
+    weights = jnp.repeat(weights, axis.after)
+    spread = jnp.concatenate([weights] * axis.before) if axis.before > 1 else weights
+    return jnp.expand_dims(spread, [d for d in range(x.ndim) if d != axis.dim])
+
+
+def _summed(lifted: jax.Array, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
+    """The weighted sum of values of which each example has its own."""
+    if finite is not None:
+        lifted = jnp.where(
+            along_examples(finite, PerExample(0), lifted, {}), lifted, jnp.zeros_like(lifted)
+        )
+    return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")

@@ -1,1 +1,0 @@
-"""Square: elementwise statistics from contractions of squared operands."""

@@ -1,0 +1,166 @@
+"""Binary exponents: numbers as m * 2**e, so that no step to a product leaves its floats' range.
+
+XLA flushes to zero what is smaller than the smallest normal number, also where it is a constant or
+the inverse of one: 2**-127 is 0 in float32. So powers of two are multiplied with, in parts that are
+normal numbers, as are their inverses. Exponents are integers held as floats.
+
+Norms whose squares neither overflow nor underflow: right wherever they are normal numbers.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+# A number as m and e; m is near 1, or is 0, inf or NaN.
+Scaled = tuple[jax.Array, jax.Array]
+
+# An exponent below that of any number: that of zero, so that it is never the largest of several.
+LOWEST = -1e5
+
+# A function of arrays is traced once for their shapes, and not wherever a large model needs it; its
+# ops stand there as if it had been.
+traced_once = partial(jax.jit, inline=True)
+
+
+@partial(traced_once, static_argnames="of_zero")
+def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
+    """The exponent of positive numbers, give or take one; `of_zero` of what is no normal number, 0
+    of inf and NaN.
+
+    >>> exponent_of(jnp.array([0.75, 8.0, 0.0, jnp.inf])).tolist()
+    [-1.0, 3.0, 0.0, 0.0]
+    """
+    tiny = jnp.finfo(magnitude.dtype).tiny
+    is_normal = (magnitude >= tiny) & (magnitude < jnp.inf)
+    exponent = jnp.floor(jnp.log2(jnp.where(is_normal, magnitude, 1)))
+    # Of all that is not normal it is 0 already.
+    return exponent if of_zero == 0 else jnp.where(magnitude < tiny, of_zero, exponent)
+
+
+@partial(traced_once, static_argnames="parts")
+def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax.Array:
+    """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent. In
+    float32 exponents beyond 120 a part count as 120.
+
+    >>> x = jnp.float32(3e-38)
+    >>> times_power_of_two(x, jnp.float32(130.0)).item() == float(x) * 2.0**130
+    True
+    """
+    # Beyond it a part would be no normal number.
+    limit = parts * (float(jnp.finfo(exponent.dtype).maxexp) - 8)
+    exponent = jnp.clip(exponent, -limit, limit)
+    part = jnp.floor(exponent / parts)
+    power = _power_of_two(part).astype(x.dtype)
+    for _ in range(parts - 1):
+        x = x * power
+    return x * _power_of_two(exponent - part * (parts - 1)).astype(x.dtype)
+
+
+def _power_of_two(exponent: jax.Array) -> jax.Array:
+    """2**e without exp2's own rounding: it is off by less than the dropped half power."""
+    return lax.reduce_precision(jnp.exp2(exponent), int(jnp.finfo(exponent.dtype).nexp), 0)
+
+
+@traced_once
+def as_scaled(x: jax.Array) -> Scaled:
+    """Each number as m and e, which is LOWEST for zero."""
+    exponent = exponent_of(jnp.abs(x), LOWEST)
+    return times_power_of_two(x, -exponent), exponent
+
+
+def product_of(numbers: Sequence[Scaled]) -> Scaled:
+    """The product, still as m and e."""
+    mantissas, exponents = zip(*numbers, strict=True)
+    return reduce(operator.mul, mantissas), reduce(operator.add, exponents)
+
+
+def inverse_of(number: Scaled) -> Scaled:
+    """1 over a number."""
+    return 1 / number[0], -number[1]
+
+
+@traced_once
+def from_scaled(number: Scaled) -> jax.Array:
+    """m * 2**e as one number: inf or 0 only where that is."""
+    mantissa, exponent = number
+    return times_power_of_two(mantissa, exponent, parts=4)
+
+
+# Rows shorter than this are read twice rather than kept: XLA then fuses their norm with what makes
+# them.
+FEW = 1 << 14
+
+
+def norms_of_rows(
+    x: jax.Array,
+    ord: float = 2,
+    branches: bool = True,
+    otherwise: Callable[[], jax.Array] | None = None,
+) -> jax.Array:
+    """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
+
+    `branches`: whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the
+    norms in the other branch, so that x need not be held for it.
+
+    >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
+    >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
+    ['5', '5e-30', '2.828e+38']
+    """
+    others, count = range(1, x.ndim), math.prod(x.shape[1:])
+    if ord == 1:
+        return jnp.sum(jnp.abs(x), others)
+    if ord == jnp.inf:
+        # XLA on CPU drops NaN from a maximum of many elements.
+        has_nan = jnp.any(jnp.isnan(x), others)
+        largest = jnp.max(jnp.abs(x), others, initial=0)
+        return jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
+    if not branches or count < FEW:
+        return from_scaled(scaled_norms(x, 0, ord))
+    powers = jnp.sum(_power(jnp.abs(x), ord), others)
+    # The second way takes x as it is: of magnitudes, or rows of another shape, XLA would make
+    # copies for it, whether or not they are asked for.
+    of_x = otherwise or (lambda: from_scaled(scaled_norms(x, 0, ord)))
+    return lax.cond(_in_range(powers, count), lambda: _root(powers, ord), of_x)
+
+
+def _in_range(powers: jax.Array, terms: int) -> jax.Array:
+    """Whether no sum has overflowed, nor is so small that terms of it may have underflowed."""
+    limits = jnp.finfo(powers.dtype)
+    return jnp.all(
+        (powers > terms * float(limits.tiny) / float(limits.eps)) & (powers < limits.max)
+    )
+
+
+@partial(traced_once, static_argnames=("dim", "ord"))
+def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
+    """Norms over all dimensions but one, as m * 2**e; with no reshape, XLA copies nothing."""
+    others = [d for d in range(x.ndim) if d != dim]
+    magnitude = jnp.abs(x)
+    exponent = exponent_of(jnp.max(magnitude, others, initial=0))
+    scaled = times_power_of_two(magnitude, -jnp.expand_dims(exponent, others))
+    if ord == 2:
+        return jnp.sqrt(jnp.sum(jnp.square(scaled), others)), exponent
+    largest = jnp.max(scaled, others, initial=0)
+    # The largest becomes 1, to which no power does anything.
+    divisor = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return divisor * _root(
+        jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
+    ), exponent
+
+
+def _power(x: jax.Array, ord: float) -> jax.Array:
+    return lax.square(x) if ord == 2 else x**ord
+
+
+def _root(x: jax.Array, ord: float) -> jax.Array:
+    return lax.sqrt(x) if ord == 2 else x ** (1 / ord)
+
+
+def joint_norm(norms: Sequence[jax.Array], ord: float = 2) -> jax.Array:
+    """The norm of several arrays together, from the norm of each: [B] from each [B]."""
+    return norms_of_rows(jnp.stack(norms, 1), ord)

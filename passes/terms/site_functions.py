@@ -1,0 +1,339 @@
+"""Convolution by patches: given one with a small result, a contraction of its window's patches.
+
+    %g = convolution %x, %dy    =>    %p[k, ...] = what %dy covers of %x at place k
+                                      %g = dot_general %p, %dy
+
+The gradient of a filter is such a convolution: its window is as large as an image, its result as
+small as the filter. XLA's own convolutions are slow there on CPU, above all within loops; and
+lifted over examples that lie on several devices, XLA (of jaxlib 0.10 and 0.12) computes wrong
+numbers, for `jit(vmap(grad(loss)))` as well.
+
+Scatter onto: the sum of a scatter into zeros and of another value, as a scatter into that value.
+
+    %s = scatter 0, %i, %u ; %c = convert %s ; %g = add %m, %c      =>      %g = scatter %m, %i, %u
+
+The gradient of a table that is both looked up and multiplied by (a tied embedding and head) is such
+a sum. Scattered into place, an example's rows cost what the rows take, and never a table of zeros.
+
+Split examples: the rows of a `Split` operand as [B, ...], and weights laid along them.
+
+a digit to the front:         [.., before * n * after, ..]  ->  [n, .., before * after, ..]
+a loop's step, or one place:  [..]                          ->  [n, ..], zero but for one
+spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import dtype_of, is_splat, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.traits import (
+    added_results,
+    convolution_numbers,
+    flags,
+    integer,
+    integers,
+    ones_unless_given,
+    padding,
+    precision,
+)
+from hlo_surgery.passes.raising.contractions import with_element_types
+from hlo_surgery.passes.raising.elementwise import Raised
+from hlo_surgery.passes.raising.indexing import scatter
+from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.terms.steps import Input, Place, Split, Step, is_made
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over the image's dimension `dim`: its `length`, and `places` of the result."""
+
+    dim: int
+    length: int
+    places: int
+    stride: int
+    dilation: int
+    padding: tuple[int, int]
+    image_dilation: int
+
+
+def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Raised | None:
+    """The convolution as a function of its operands; None where its input features are grouped.
+
+    It is of another element type, if `result` says so.
+    """
+    if integer(op, "feature_group_count") != 1:
+        return None
+    numbers, groups = convolution_numbers(op), integer(op, "batch_group_count")
+    batch, features = numbers.input_batch_dimension, numbers.kernel_output_feature_dimension
+    places = [window.places for window in windows_of(op)]
+    first = numbers.output_batch_dimension, numbers.output_feature_dimension
+    order = [*numbers.output_spatial_dimensions, *first]
+
+    def contract(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
+        def of_group(image: jax.Array, window: jax.Array) -> jax.Array:
+            factors = positions_of_convolution(op, image, window)
+            along = (((0,), (0,)), ((), ()))
+            return lax.dot_general(
+                *factors, along, precision(op), preferred_element_type=accumulator
+            )
+
+        split = _split(image, batch, groups), _split(window, features, groups)
+        made = jnp.moveaxis(jax.vmap(of_group, (batch, features))(*split), 0, 1)
+        whole = made.reshape(*places, -1, made.shape[1] * made.shape[2])
+        return whole.transpose([order.index(d) for d in range(whole.ndim)])
+
+    return with_element_types(op, contract, result or dtype_of(op.results[0]))
+
+
+def positions_of_convolution(
+    op: Operation, image: jax.Array, window: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """An ungrouped convolution's factors, [positions, places * batch] and [positions, features]."""
+    numbers = convolution_numbers(op)
+    spatial, batch = numbers.kernel_spatial_dimensions, numbers.input_batch_dimension
+    # Of one example where the window is over all of them.
+    sizes = zip(windows_of(op), spatial, strict=True)
+    windows = [replace(own, length=window.shape[d]) for own, d in sizes]
+    patches = patches_under(image, windows, batch)
+    summed = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
+    behind = [d + (len(windows) if d > batch else 0) for d in summed]
+    flipped = zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
+    second = lax.rev(window, [d for d, is_reversed in flipped if is_reversed])
+    kernel = [numbers.kernel_input_feature_dimension, *spatial]
+    return _by_position(patches, behind), _by_position(second, kernel)
+
+
+def _by_position(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+    """[positions, elements], the positions along these dimensions."""
+    count = math.prod(x.shape[d] for d in dims)
+    return jnp.moveaxis(x, dims, range(len(dims))).reshape(count, -1)
+
+
+def windows_of(op: Operation) -> list[Window]:
+    """The window's way over each spatial dimension."""
+    numbers, result = convolution_numbers(op), op.results[0]
+    image, kernel = numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions
+    count = len(image)
+    return [
+        Window(*each)
+        for each in zip(
+            image,
+            [mlir.shape(op.operands[1])[d] for d in kernel],
+            [mlir.shape(result)[d] for d in numbers.output_spatial_dimensions],
+            ones_unless_given(op, "window_strides", count),
+            ones_unless_given(op, "rhs_dilation", count),
+            padding(op, count),
+            ones_unless_given(op, "lhs_dilation", count),
+            strict=True,
+        )
+    ]
+
+
+def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> jax.Array:
+    """What lies under the window at each place, places being dimensions in front of `batch`.
+
+    They are there since the contraction then needs no patches moved where the batch lies first or
+    last.
+    """
+    config = [(0, 0, 0)] * image.ndim
+    for w in windows:
+        config[w.dim] = (*w.padding, w.image_dilation - 1)
+    patches = lax.pad(image, jnp.zeros((), image.dtype), config)
+    for number, w in enumerate(windows):
+        dim = w.dim + (number if w.dim > batch else 0)
+        reach = (w.length - 1) * w.dilation + 1
+        starts = [place * w.stride for place in range(w.places)]
+        slices = [lax.slice_in_dim(patches, at, at + reach, w.dilation, dim) for at in starts]
+        patches = jnp.stack(slices, batch + number)
+    return patches
+
+
+def _split(x: jax.Array, dim: int, groups: int) -> jax.Array:
+    """A dimension as [groups, rest]."""
+    return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
+
+
+PASSED_THROUGH = frozenset(["stablehlo.convert", "stablehlo.transpose"])
+
+
+@dataclass(frozen=True)
+class Onto:
+    """An add as a scatter onto `other`: the scatter, and the ops that move its result there."""
+
+    scatter: Step
+    moves: tuple[Step, ...]
+    other: Input
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What is added to, the indices, and the updates."""
+        return (self.other, *self.scatter.inputs[1:])
+
+    @property
+    def replaced(self) -> list[Value]:
+        """What is no longer made."""
+        return [step.op.results[0] for step in (self.scatter, *self.moves)]
+
+
+def scatters_onto(steps: Sequence[Step]) -> dict[Value, Onto]:
+    """By its result, each add of a scatter into zeros that serves nothing else."""
+    makers = {step.op.results[0]: step for step in steps}
+    uses = Counter(value for step in steps for value, _ in step.inputs)
+    adds = [step for step in steps if step.op.name == "stablehlo.add"]
+    found = {step.op.results[0]: _scattered(step, makers, uses) for step in adds}
+    return {value: onto for value, onto in found.items() if onto is not None}
+
+
+def _scattered(add: Step, makers: dict[Value, Step], uses: Counter[Value]) -> Onto | None:
+    for key, other in zip(add.inputs, reversed(add.inputs), strict=True):
+        chain = _behind(key, makers, uses)
+        if chain and not add.is_site and _adds_to_zeros(chain[0].op) and _widens([*chain, add]):
+            return Onto(chain[0], tuple(chain[1:]), other)
+    return None
+
+
+def _behind(key: Input, makers: dict[Value, Step], uses: Counter[Value]) -> list[Step]:
+    """The steps that make a value for one use alone: moves, and the first that is none."""
+    chain: list[Step] = []
+    while (
+        is_made(key, makers)
+        and uses[key[0]] == 1
+        and all(step.op.name in PASSED_THROUGH for step in chain)
+    ):
+        chain.insert(0, makers[key[0]])
+        key = chain[0].inputs[0]
+    return chain
+
+
+def _adds_to_zeros(op: Operation) -> bool:
+    if op.name != "stablehlo.scatter" or len(op.results) != 1:
+        return False
+    return is_splat(op.operands[0], 0) and all(added_results(op)) and raise_op(op) is not None
+
+
+def _widens(steps: Sequence[Step]) -> bool:
+    """Whether nothing is rounded on the way: the sum may be taken in its result's type."""
+    dtypes = [dtype_of(step.op.results[0]) for step in steps]
+    return all(np.can_cast(one, other) for one, other in pairwise(dtypes))
+
+
+def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
+    """A function of what `inputs` names, that adds in `dtype`."""
+    orders = [
+        integers(step.op, "permutation")
+        for step in onto.moves
+        if step.op.name == "stablehlo.transpose"
+    ]
+    add = scatter(onto.scatter.op, dtype)
+    assert add is not None
+
+    def added(other: jax.Array, indices: jax.Array, updates: jax.Array) -> tuple[jax.Array, ...]:
+        for order in reversed(orders):
+            other = lax.transpose(other, [order.index(d) for d in range(len(order))])
+        (total,) = add(other, indices, updates)
+        for order in orders:
+            total = lax.transpose(total, order)
+        return (total,)
+
+    return added
+
+
+Known = Mapping[Value, jax.Array]
+
+
+def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.Array:
+    """[B, *operand of one example], `count` times where the op that takes it sums no rows."""
+    front = len(split.places)
+    own = x[(None,) * front]
+    for number, place in enumerate(split.places):
+        moved = [p for n, p in enumerate(split.places[:number]) if n not in split.spread]
+        own = _exposed(own, number, front, _left(place, moved), number in split.spread, known)
+    sizes = tuple(place.size for place in split.places)
+    own = jnp.broadcast_to(own, (*sizes, *own.shape[front:])).reshape(-1, *own.shape[front:])
+    if split.is_site or not jnp.issubdtype(x.dtype, jnp.inexact):
+        return own
+    return (widened(own) * jnp.asarray(count, widened(own).dtype)).astype(x.dtype)
+
+
+def _left(place: Place, moved: Sequence[Place]) -> Place:
+    """A place in what is left of its dimension where other digits of it are at the front."""
+    axis = place.axis
+    for other in (p for p in moved if axis and p.axis and p.axis.dim == axis.dim):
+        assert axis is not None
+        assert other.axis is not None
+        if other.axis.before < axis.before:
+            axis = replace(axis, before=axis.before // other.length)
+        else:
+            axis = replace(axis, after=axis.after // other.length)
+    return replace(place, axis=axis)
+
+
+def _exposed(
+    x: jax.Array, number: int, front: int, place: Place, spread: bool, known: Known
+) -> jax.Array:
+    if place.axis is None:
+        at = _current(place, known)
+        return x if at is None else _unless(x, _one_hot(x, number, place.size) == at)
+    dim, axis = place.axis.dim + front, place.axis
+    split = x.reshape(*x.shape[:dim], axis.before, place.length, axis.after, *x.shape[dim + 1 :])
+    if spread:
+        rows = jnp.arange(place.length, dtype=jnp.int32) + jnp.int32(place.first)
+        rows = rows.reshape([place.length if d == dim + 1 else 1 for d in range(split.ndim)])
+        kept = _unless(split, _one_hot(split, number, place.size) == rows)
+        return kept.reshape(*kept.shape[:dim], *x.shape[dim:])
+    moved = jnp.moveaxis(split, dim + 1, number)
+    left = jnp.squeeze(moved, number + 1)
+    left = left.reshape(*left.shape[:dim], -1, *left.shape[dim + 2 :])
+    padding = [(0, 0)] * left.ndim
+    padding[number] = (place.first, place.size - place.first - place.length)
+    return jnp.pad(left, padding)
+
+
+def _one_hot(x: jax.Array, number: int, size: int) -> jax.Array:
+    return jnp.arange(size, dtype=jnp.int32).reshape(
+        [size if d == number else 1 for d in range(x.ndim)]
+    )
+
+
+def _unless(x: jax.Array, kept: jax.Array) -> jax.Array:
+    return jnp.where(kept, x, jnp.zeros_like(x))
+
+
+def _current(place: Place, known: Known) -> jax.Array | int | None:
+    """The place along a digit that the step at hand, or the program, takes; None where all do."""
+    if place.step is None:
+        return place.at
+    number = known[place.step]
+    steps = tuple(range(len(place.numbers)))
+    step = number
+    if place.numbers != steps:
+        step = jnp.argmax(jnp.asarray(place.numbers, number.dtype) == number)
+    return step if place.table == steps else jnp.asarray(place.table)[step]
+
+
+def laid_along_split(weights: jax.Array, split: Split, known: Known, x: jax.Array) -> jax.Array:
+    """Numbers of the examples, [B], along the dimensions of an operand that hold them."""
+    by_digit = weights.reshape([place.size for place in split.places])
+    return by_digit[tuple(_places_along(place, known, x) for place in split.places)]
+
+
+def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
+    """The place along a digit that each element of x is at, of size 1 along other dimensions."""
+    if place.axis is None:
+        at = _current(place, known)
+        assert at is not None, "an operand of examples has all digits of the batch"
+        return at
+    dim, axis = place.axis.dim, place.axis
+    own = jnp.arange(x.shape[dim], dtype=jnp.int32) // axis.after % place.length + place.first
+    return jnp.expand_dims(own, [d for d in range(x.ndim) if d != dim])
