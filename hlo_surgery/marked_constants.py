@@ -6,7 +6,7 @@ import jax
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from hlo_surgery.passes.dataflow.ancestors import NAME
+from hlo_surgery.passes.dataflow.ancestors import CONSTANT
 
 
 def constant(x: Any) -> Any:
@@ -37,7 +37,7 @@ def _held(x: Any) -> Any:
 
 @custom_vmap
 def _marked(x: Any) -> Any:
-    return lax.composite(lambda y: y, name=NAME)(x)
+    return lax.composite(lambda y: y, name=CONSTANT)(x)
 
 
 @_marked.def_vmap

@@ -9,7 +9,7 @@ try:
 except ImportError:  # Windows, where nothing tells two writers apart.
     fcntl = None
 
-FILE = ".lock"
+LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def sole_writer(folder: Path) -> Generator[None, None, None]:
 
     Raises BlockingIOError where somebody else holds it, OSError where the disk has no locks.
     """
-    with (folder / FILE).open("ab") as file:
+    with (folder / LOCK).open("ab") as file:
         _lock(folder, file.fileno())
         try:
             yield

@@ -37,7 +37,7 @@ from hlo_surgery.attribution.row_files import (
     sync,
 )
 from hlo_surgery.attribution.rows_apart import Check, mixed_rows
-from hlo_surgery.attribution.sole_writer import FILE as LOCK
+from hlo_surgery.attribution.sole_writer import LOCK
 from hlo_surgery.attribution.sole_writer import sole_writer
 from hlo_surgery.counted import integer_of
 

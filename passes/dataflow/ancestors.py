@@ -117,14 +117,14 @@ def sources(block: Block) -> dict[Value, int]:
     return found
 
 
-NAME = "hlo_surgery.constant"
+CONSTANT = "hlo_surgery.constant"
 HELD = "held_constant"
 
 
 def hold_constants(module: Module) -> None:
     """Put a barrier in place of every mark."""
     for op in mlir.all_operations(module):
-        if op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
+        if op.name == COMPOSITE and mlir.text_attribute(op, "name") == CONSTANT:
             mlir.rename(op, mlir.BARRIER, {HELD: ir.UnitAttr.get(mlir.context())})
 
 
