@@ -23,33 +23,37 @@ require_jax()
 _NAMES = {
     "api": (
         "explain",
+        "fold_squared_sums",
         "grad",
+        "optimize",
         "rewrite",
         "value_and_grad",
         "verify",
     ),
-    "marked_constants": ("constant",),
-    "curvature.eigenbases": ("eigenbases",),
-    "curvature.losses": (
+    "curvature": (
+        "eigenbases",
         "gauss_newton_score",
         "sampled_labels",
     ),
-    "declaring": ("per_example_call",),
+    "declaring": (
+        "constant",
+        "per_example_call",
+    ),
     "module": (
         "Module",
         "load",
-    ),
-    "optimizations": (
-        "fold_squared_sums",
-        "optimize",
     ),
     "passes.ir.errors": ("Refusal",),
     "passes.measures.kronecker": (
         "Eigenbases",
         "KroneckerFactors",
     ),
-    "rewriting.batch_constants": ("BatchConstantWarning",),
+    "rewriting.diagnostics": ("BatchConstantWarning",),
     "rewriting.pipeline": ("rewrite_module",),
+    "statistics.directions": (
+        "sum_of",
+        "top_directions",
+    ),
     "statistics.elementwise": (
         "linear_combination",
         "mean_abs",
@@ -63,34 +67,30 @@ _NAMES = {
         "polynomial",
         "second_moment",
     ),
-    "statistics.histograms": ("histogram",),
     "statistics.kronecker": (
         "kronecker_factors",
+        "projected",
         "second_moment_in",
     ),
-    "statistics.noise": ("noise_scale",),
     "statistics.norms": (
         "gram",
         "inner_products",
+        "noise_scale",
         "norms",
         "token_norms",
     ),
-    "statistics.projections": ("projected",),
     "statistics.spreads": (
+        "histogram",
         "snr",
         "variance",
     ),
-    "statistics.weighted.directions": ("top_directions",),
-    "statistics.weighted.means": (
+    "statistics.weighted": (
         "clipped_mean",
+        "clipped_second_moment",
         "clipped_sum",
         "weighted_mean",
-    ),
-    "statistics.weighted.squares": (
-        "clipped_second_moment",
         "weighted_second_moment",
     ),
-    "statistics.whole_gradients": ("sum_of",),
     "targets.costs": (
         "cost",
         "cost_of",

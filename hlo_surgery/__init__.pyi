@@ -1,16 +1,22 @@
 """What the package gives, as type checkers read it; `__init__.py` imports each when asked."""
 
-from hlo_surgery.api import explain, grad, rewrite, value_and_grad, verify
-from hlo_surgery.curvature.eigenbases import eigenbases
-from hlo_surgery.curvature.losses import gauss_newton_score, sampled_labels
-from hlo_surgery.declaring import per_example_call
-from hlo_surgery.marked_constants import constant
+from hlo_surgery.api import (
+    explain,
+    fold_squared_sums,
+    grad,
+    optimize,
+    rewrite,
+    value_and_grad,
+    verify,
+)
+from hlo_surgery.curvature import eigenbases, gauss_newton_score, sampled_labels
+from hlo_surgery.declaring import constant, per_example_call
 from hlo_surgery.module import Module, load
-from hlo_surgery.optimizations import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
-from hlo_surgery.rewriting.batch_constants import BatchConstantWarning
+from hlo_surgery.rewriting.diagnostics import BatchConstantWarning
 from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.statistics.directions import sum_of, top_directions
 from hlo_surgery.statistics.elementwise import (
     linear_combination,
     mean_abs,
@@ -24,24 +30,16 @@ from hlo_surgery.statistics.elementwise import (
     polynomial,
     second_moment,
 )
-from hlo_surgery.statistics.histograms import histogram
-from hlo_surgery.statistics.kronecker import kronecker_factors, second_moment_in
-from hlo_surgery.statistics.noise import noise_scale
-from hlo_surgery.statistics.norms import (
-    gram,
-    inner_products,
-    norms,
-    token_norms,
-)
-from hlo_surgery.statistics.projections import projected
-from hlo_surgery.statistics.spreads import snr, variance
-from hlo_surgery.statistics.weighted.directions import top_directions
-from hlo_surgery.statistics.weighted.means import clipped_mean, clipped_sum, weighted_mean
-from hlo_surgery.statistics.weighted.squares import (
+from hlo_surgery.statistics.kronecker import kronecker_factors, projected, second_moment_in
+from hlo_surgery.statistics.norms import gram, inner_products, noise_scale, norms, token_norms
+from hlo_surgery.statistics.spreads import histogram, snr, variance
+from hlo_surgery.statistics.weighted import (
+    clipped_mean,
     clipped_second_moment,
+    clipped_sum,
+    weighted_mean,
     weighted_second_moment,
 )
-from hlo_surgery.statistics.whole_gradients import sum_of
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step

@@ -1,4 +1,7 @@
-"""The Python API: gradient functions that also return statistics of the examples' gradients."""
+"""The Python API: gradient functions that also return statistics of the examples' gradients.
+
+Optimize: functions and modules as they are, made cheaper where they sum example by example.
+"""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -6,14 +9,27 @@ from typing import Any, Unpack
 
 import jax
 
-from hlo_surgery.frameworks.trained_leaves import differentiated
-from hlo_surgery.planning.options import PlanningOptions, check_keywords
-from hlo_surgery.planning.plan import Plan
+from hlo_surgery.frameworks.models import as_pytrees, differentiated, of_pytrees
+from hlo_surgery.frameworks.nnx_models import update_models
+from hlo_surgery.lowered_function import lower
+from hlo_surgery.module import Module, Source, load
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
+from hlo_surgery.plan import Plan
 from hlo_surgery.requests.in_axes import batch_keys
+from hlo_surgery.requests.leaves import (
+    as_returned,
+    flat_array,
+    is_array,
+    signature,
+    trace_context,
+    typed,
+)
+from hlo_surgery.requests.options import PlanningOptions, check_keywords
 from hlo_surgery.rewriting.pipeline import explain_module
-from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
+from hlo_surgery.rewritten_function import Options, Rewritten, Statistics, WithStatistics, all_of_it
 from hlo_surgery.statistics.derived import Derived, named
-from hlo_surgery.verification.verdict import Verdict
+from hlo_surgery.verification.tolerances import Verdict
 from hlo_surgery.verification.verify import verify as verify_module
 from hlo_surgery.verification.verify import verify_function
 
@@ -248,3 +264,81 @@ def _gradient(has_aux: bool) -> Callable[[Any], Any]:
 def _value(has_aux: bool) -> Callable[[Any], Any]:
     """Where `jax.value_and_grad` returns the loss."""
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]
+
+
+def optimize(fun: Callable[..., Any]) -> "Optimized":
+    """The same function, with sums of squares of its per-example gradients as contractions.
+
+    What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
+    for dense layers then needs no array with a gradient for every example. It composes with `jit`;
+    it cannot be differentiated.
+
+    >>> import jax.numpy as jnp
+    >>> def loss(w, x):
+    ...     return jnp.sum(jnp.tanh(x @ w))
+    >>> def second_moment(w, xs):
+    ...     return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, xs) ** 2, 0)
+    >>> w, xs = jnp.ones((3, 2)), jnp.ones((4, 3))
+    >>> optimized = optimize(second_moment)
+    >>> bool(jnp.allclose(optimized(w, xs), second_moment(w, xs)))
+    True
+    >>> "4x3x2x" in optimized.module(w, xs).text()
+    False
+    """
+    if not callable(fun):
+        raise TypeError(f"optimize takes a function, not {fun!r}")
+    return Optimized(fun)
+
+
+def fold_squared_sums(module: Source) -> Module:
+    """The module with sums of squared outer products (or the like) contracted, as `optimize` does
+    for a function; results stay.
+
+    >>> import jax.numpy as jnp
+    >>> def second_moment(w, xs):
+    ...     one = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w)))
+    ...     return jnp.mean(jax.vmap(one, (None, 0))(w, xs) ** 2, 0)
+    >>> text = jax.jit(second_moment).lower(jnp.ones((3, 2)), jnp.ones((4, 3))).as_text()
+    >>> "4x3x2x" in text, "4x3x2x" in fold_squared_sums(text).text()
+    (True, False)
+    """
+    code = mlir.clone(load(module).code)
+    fold_in_place(code)
+    return Module(code)
+
+
+class Optimized:
+    """A function with its sums folded. Lowered as often as `jax.jit` would trace."""
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        self._fun = of_pytrees(fun)
+        self._folded: dict[Any, Rewritten] = {}
+        self.__doc__ = getattr(fun, "__doc__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's own result."""
+        pytrees = as_pytrees((args, kwargs))
+        leaves, tree = jax.tree.flatten(pytrees)
+        arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
+        folded = self._lookup(leaves, tree)
+        outputs = folded.run(*arrays, *map(flat_array, folded.closed_over))
+        outputs = [typed(*pair) for pair in zip(outputs, folded.shardings, strict=True)]
+        structure = jax.tree.structure(folded.result)
+        flat = jax.tree.unflatten(structure, outputs)
+        result, changed = jax.tree.map(as_returned, folded.result, flat)
+        update_models((args, kwargs), pytrees, changed)
+        return result
+
+    def module(self, *args: Any, **kwargs: Any) -> Module:
+        """The folded module for these arguments: its text, to save it."""
+        return self._lookup(*jax.tree.flatten(as_pytrees((args, kwargs)))).module
+
+    def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
+        key = (tree, tuple(map(signature, leaves)), trace_context())
+        if key in self._folded:
+            return self._folded[key]
+        found = lower(self._fun, leaves, tree)
+        folded = fold_squared_sums(found.module)
+        made = Rewritten(folded, found.result, found.closed_over, found.shardings)
+        # What is traced around one call is of no use to another.
+        return made if made.closed_over else self._folded.setdefault(key, made)

@@ -13,8 +13,16 @@ import numpy as np
 from jax import export
 from jax.core import Tracer
 
-from hlo_surgery.counted import counted
-from hlo_surgery.export_artifacts import module_in_artifact
+from hlo_surgery.dumps import (
+    DUMPING,
+    counted,
+    module_in_artifact,
+    no_file,
+    unreadable_bytecode,
+    unreadable_bytes,
+    unreadable_text,
+    write_atomically,
+)
 from hlo_surgery.passes.dataflow.ancestors import sources
 from hlo_surgery.passes.emit.export import anywhere, carry, in_clean_config
 from hlo_surgery.passes.emit.splice import STATISTIC
@@ -24,15 +32,7 @@ from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.modules import check_structure, check_text
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
-from hlo_surgery.planning.plan import Plan
-from hlo_surgery.unreadable import (
-    DUMPING,
-    no_file,
-    unreadable_bytecode,
-    unreadable_bytes,
-    unreadable_text,
-)
-from hlo_surgery.whole_files import write_atomically
+from hlo_surgery.plan import Plan
 
 
 @dataclass(frozen=True)

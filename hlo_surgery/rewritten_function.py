@@ -10,35 +10,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
+from hlo_surgery.frameworks.models import as_pytrees, of_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
-from hlo_surgery.frameworks.torch_values import refuse_torch
 from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import run_as_function, running_here
 from hlo_surgery.passes.emit.host_calls import among_devices
-from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
-from hlo_surgery.planning.plan import Plan
-from hlo_surgery.requests.ambient_target import ambient_target
-from hlo_surgery.requests.example_shards import example_shards
+from hlo_surgery.plan import Plan
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
-from hlo_surgery.requests.in_axes import Key, arguments_by_key, leaf_axes, named_arrays
+from hlo_surgery.requests.in_axes import (
+    Key,
+    arguments_by_key,
+    leaf_axes,
+    named_arrays,
+    refuse_segments,
+)
 from hlo_surgery.requests.leaves import (
     NO_GRADIENT,
+    ambient_target,
     as_returned,
+    check_flags,
+    example_shards,
+    flags_among,
     flat_array,
     is_array,
     numbered,
     signature,
+    trace_context,
     typed,
 )
-from hlo_surgery.requests.real_flags import check_flags, flags_among
+from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.request import Request, check_words, make_request
-from hlo_surgery.requests.segments import refuse_segments
-from hlo_surgery.requests.trace_context import trace_context
+from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
-from hlo_surgery.rewriting.statistic_trees import grouped, shardings_of, tree_of
-from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
+from hlo_surgery.rewriting.results import grouped, shardings_of, tree_of
 from hlo_surgery.statistics.derived import Statistic, known_for, named
 
 Statistics = Statistic | Mapping[str, Statistic]

@@ -7,15 +7,18 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.frameworks.arguments import as_pytrees
-from hlo_surgery.frameworks.equinox_modules import with_fixed_numbers, without_fixed_numbers
+from hlo_surgery.frameworks.models import (
+    as_pytrees,
+    split_traced,
+    with_fixed,
+    with_fixed_numbers,
+    without_fixed_numbers,
+)
 from hlo_surgery.frameworks.nnx_models import is_model, update_models
-from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
 from hlo_surgery.passes.emit.export import running_here
 from hlo_surgery.passes.emit.host_calls import named_mesh
-from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
-from hlo_surgery.requests.in_axes import batch_keys
-from hlo_surgery.requests.segments import refuse_segments
+from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
+from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, check_keywords
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
 

@@ -8,9 +8,8 @@
 TracIn, TRAK and LoGra are compositions of these: see docs/guides/attribution.md.
 """
 
-from hlo_surgery.attribution.covariances import Covariance, covariance, preconditioned
 from hlo_surgery.attribution.index import Index, open_index
-from hlo_surgery.attribution.scoring import scores
+from hlo_surgery.attribution.scoring import Covariance, covariance, preconditioned, scores
 from hlo_surgery.attribution.writing import write_index
 
 __all__ = [

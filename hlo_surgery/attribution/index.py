@@ -1,13 +1,288 @@
-"""An index: rows of all training examples, in memory maps."""
+"""An index: rows of all training examples, in memory maps.
 
+Digests: of an index's rows and of the data that they are of, which have to stay the same.
+
+An index's header, `index.json`: what its rows are of, and how many are there.
+
+Files of rows: an `.npy` file for each array, written a few rows at a time, mapped when whole.
+
+They are written as files and not through a memory map, where a full disk ends the process.
+"""
+
+import dataclasses
+import json
+import math
 import os
+import reprlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import Any, BinaryIO, NamedTuple
 
-from hlo_surgery.attribution.header import FILE, read_header
-from hlo_surgery.attribution.named_rows import Rows
-from hlo_surgery.attribution.row_files import check_digests, mapped, row_files
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.lib import format as npy
+
+from hlo_surgery.attribution.rows import BLOCK_BYTES, Rows, batch_at, named
+from hlo_surgery.dumps import write_atomically
+
+Digests = dict[str, int]
+
+
+def digests_of(arrays: Mapping[str, Any], count: int, before: Digests) -> Digests:
+    """A checksum of each array, up to a batch's first `count` examples; `before`: of those before.
+
+    >>> x = np.arange(6.0)
+    >>> digests_of({"x": x[2:]}, 4, digests_of({"x": x}, 2, {})) == digests_of({"x": x}, 6, {})
+    True
+    """
+    return {
+        name: zlib.crc32(_as_bytes(array[:count]), before.get(name, 0))
+        for name, array in arrays.items()
+    }
+
+
+def _as_bytes(examples: Any) -> bytes:
+    """Of text and other objects what they print, as their bytes are places in memory."""
+    if isinstance(examples, jax.Array) and jnp.issubdtype(examples.dtype, jax.dtypes.prng_key):
+        examples = jax.random.key_data(examples)
+    array = np.asarray(examples)
+    return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+
+
+def first_other(data: Any, done: int, step: int, there: Digests) -> str | None:
+    """The first array whose first `done` examples are others than were digested; None if none."""
+    found: Digests = {}
+    for start in range(0, done, step):
+        places = np.arange(start, min(start + step, done))
+        found = digests_of(named(batch_at(data, places)), len(places), found)
+    return next((name for name, digest in found.items() if there.get(name) != digest), None)
+
+
+FILE = "index.json"
+FORMAT = 2
+# What makes an index another one; the number of rows that are there does not.
+IDENTITY = ("format", "examples", "rows", "data", "settings")
+
+
+@dataclass(frozen=True)
+class Header:
+    """`rows` and `data`: by the paths to their arrays the shape of one example, and the dtype;
+    `digests` and `row_digests`: of the data, and of the rows, of the examples that are done.
+    """
+
+    examples: int
+    rows: dict[str, list[Any]]
+    data: dict[str, list[Any]]
+    settings: dict[str, Any]
+    done: int = 0
+    digests: dict[str, int] = field(default_factory=dict[str, int])
+    row_digests: dict[str, int] = field(default_factory=dict[str, int])
+    format: int = FORMAT
+
+
+def described(arrays: dict[str, Any]) -> dict[str, list[Any]]:
+    """The shape of one example and the dtype, by name, as JSON has them."""
+    return {name: [list(array.shape[1:]), str(array.dtype)] for name, array in arrays.items()}
+
+
+def plain_settings(settings: Any) -> dict[str, Any]:
+    """As JSON gives them back. Raises TypeError for what JSON does not hold."""
+    if not isinstance(settings, dict):
+        raise TypeError(f"settings is {settings!r}; pass a dict, such as {{'seed': 0}}")
+    try:
+        return json.loads(json.dumps(settings))
+    except (TypeError, ValueError) as problem:
+        raise TypeError(
+            f"settings are kept as JSON, which has no place for some of them ({problem}); pass "
+            "numbers, text, lists and dicts"
+        ) from None
+
+
+def write_header(folder: Path, header: Header) -> None:
+    """Whole, in place of what is there."""
+    text = json.dumps(dataclasses.asdict(header), indent=1)
+    write_atomically(folder / FILE, text.encode())
+
+
+def read_header(folder: Path) -> Header:
+    """Raises FileNotFoundError where there is none, ValueError where it is none of ours."""
+    try:
+        found = _parsed(folder / FILE)
+        _check_names(found)
+        header = Header(**found)
+        _check_kinds(header)
+    except (ValueError, RecursionError, IsADirectoryError) as problem:
+        raise ValueError(
+            f"{folder / FILE} is no header of an index that this version reads ({problem}); remove "
+            f"{folder}, or choose another path"
+        ) from None
+    return header
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    found = json.loads(file.read_bytes())
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {reprlib.repr(found)}")
+    return found
+
+
+def _check_names(found: dict[str, Any]) -> None:
+    """The format first: another one may have other names."""
+    if found.get("format") != FORMAT:
+        raise ValueError(f"it has the format {found.get('format')!r}, not {FORMAT}")
+    names = {one.name for one in dataclasses.fields(Header)}
+    if set(found) != names:
+        raise ValueError(f"it has {sorted(found)}, not {sorted(names)}")
+
+
+def _check_kinds(header: Header) -> None:
+    """Raises ValueError where what a file says is nothing that is written."""
+    for name in ("examples", "done"):
+        _check_kind(name, getattr(header, name), int)
+    if not 0 <= header.done <= header.examples:
+        raise ValueError(f"{header.done} of {header.examples} examples are done")
+    for name in ("rows", "data", "settings", "digests", "row_digests"):
+        _check_kind(name, getattr(header, name), dict)
+    if not header.rows:
+        raise ValueError("it has no rows")
+    for name, row in header.rows.items():
+        _check_row(name, row)
+    _check_digests("digests", header.digests, header.data if header.done else {})
+    _check_digests("row_digests", header.row_digests, header.rows if header.done else {})
+
+
+def _check_kind(name: str, found: Any, kind: type) -> None:
+    if type(found) is not kind:
+        raise ValueError(f"its {name} is {reprlib.repr(found)}, and no {kind.__name__}")
+
+
+def _check_row(name: str, row: Any) -> None:
+    try:
+        shape, dtype = row
+        is_row = np.dtype(dtype).kind == "f" and isinstance(shape, list)
+        is_row = is_row and all(type(n) is int and n > 0 for n in shape)
+    except (TypeError, ValueError, SyntaxError):
+        is_row = False
+    if not is_row:
+        raise ValueError(f"its rows {name} are {reprlib.repr(row)}, and no shape and float dtype")
+
+
+def _check_digests(name: str, found: dict[str, Any], of: dict[str, Any]) -> None:
+    if set(found) != set(of) or not all(type(digest) is int for digest in found.values()):
+        raise ValueError(f"its {name} are {reprlib.repr(found)}, and no integers of {sorted(of)}")
+
+
+def check_same(folder: Path, there: Header, wanted: Header) -> None:
+    """Raises ValueError where what is there is another index than what is wanted."""
+    for name in IDENTITY:
+        old, new = getattr(there, name), getattr(wanted, name)
+        if old != new:
+            raise ValueError(
+                f"{folder} holds another index: its {name} are {old}, not {new}; choose another "
+                "path, or remove it"
+            )
+
+
+class RowFile(NamedTuple):
+    """Where the rows of one array lie: the shape of one, and their dtype."""
+
+    name: str
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def row_files(folder: Path, header: Header) -> list[RowFile]:
+    """A file for each array of an index."""
+    return [
+        RowFile(name, folder / f"rows_{i}.npy", tuple(shape), np.dtype(dtype))
+        for i, (name, (shape, dtype)) in enumerate(header.rows.items())
+    ]
+
+
+def create(files: Iterable[RowFile], examples: int) -> None:
+    """Files that say what they will hold, without a row."""
+    for path, shape, dtype in (one[1:] for one in files):
+        descr = npy.dtype_to_descr(dtype)
+        whole = {"descr": descr, "fortran_order": False, "shape": (examples, *shape)}
+        with path.open("wb") as file:
+            npy.write_array_header_1_0(file, whole)
+
+
+def append(file: BinaryIO, start: int, rows: np.ndarray) -> None:
+    """Write rows behind the first `start` of them."""
+    _skip_header(file)
+    file.seek(start * rows[0].nbytes, os.SEEK_CUR)
+    file.write(np.ascontiguousarray(rows).tobytes())
+
+
+def sync(files: Sequence[BinaryIO]) -> None:
+    """Have the system write what was written."""
+    for file in files:
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def mapped(files: Iterable[RowFile], examples: int) -> Rows:
+    """The rows by name, read as they are used. Raises ValueError for files that do not fit."""
+    rows: Rows = {}
+    for name, path, shape, dtype in files:
+        try:
+            found = npy.open_memmap(path, mode="r")
+        except (OSError, ValueError, EOFError, TokenError) as problem:
+            raise _damaged(path, problem) from None
+        if (found.shape, found.dtype) != ((examples, *shape), dtype):
+            raise ValueError(f"{path} does not hold {name}; write the index anew")
+        rows[name] = found
+    return rows
+
+
+def first_rows(files: Iterable[RowFile], count: int) -> Rows:
+    """The first rows, of files that may not be whole. Raises ValueError where they are missing."""
+    rows: Rows = {}
+    for name, path, shape, dtype in files:
+        try:
+            with path.open("rb") as file:
+                _skip_header(file)
+                numbers = np.fromfile(file, dtype, count * math.prod(shape))
+        except (OSError, ValueError, TokenError) as problem:
+            raise _damaged(path, problem) from None
+        if numbers.size != count * math.prod(shape):
+            raise _damaged(path, "it ends too early")
+        rows[name] = numbers.reshape(count, *shape)
+    return rows
+
+
+def check_digests(files: Iterable[RowFile], count: int, there: Digests) -> None:
+    """Raises ValueError where the first rows, which are there, are not those that were written."""
+    for name, path, shape, dtype in files:
+        with path.open("rb") as file:
+            _skip_header(file)
+            digest = _digest(file, count * math.prod(shape) * dtype.itemsize)
+        if digest != there[name]:
+            raise _damaged(path, "its rows are not those that were written")
+
+
+def _digest(file: BinaryIO, size: int) -> int:
+    """Of as many bytes from here on."""
+    digest = 0
+    for start in range(0, size, BLOCK_BYTES):
+        digest = zlib.crc32(file.read(min(BLOCK_BYTES, size - start)), digest)
+    return digest
+
+
+def _damaged(path: Path, problem: object) -> ValueError:
+    return ValueError(f"{path} is damaged ({problem}); remove {path.parent}, and write it anew")
+
+
+def _skip_header(file: BinaryIO) -> None:
+    file.seek(0)
+    npy.read_magic(file)
+    npy.read_array_header_1_0(file)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
-"""Writing an index: f's rows of every example, a batch at a time, to go on with after a kill."""
+"""Writing an index: f's rows of every example, a batch at a time, to go on with after a kill.
 
+One writer: a folder that one process writes to at a time.
+"""
+
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,32 +18,87 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from hlo_surgery.attribution.batches import batch_at, number_of_examples, places_from
-from hlo_surgery.attribution.computed_rows import Function, computed_rows, first_unlike
-from hlo_surgery.attribution.digests import digests_of, first_other
-from hlo_surgery.attribution.header import (
+from hlo_surgery.attribution.index import (
     FILE,
     Header,
-    check_same,
-    described,
-    plain_settings,
-    read_header,
-    write_header,
-)
-from hlo_surgery.attribution.index import Index, open_index
-from hlo_surgery.attribution.named_rows import Rows, named
-from hlo_surgery.attribution.row_files import (
+    Index,
     append,
     check_digests,
+    check_same,
     create,
+    described,
+    digests_of,
+    first_other,
     first_rows,
+    open_index,
+    plain_settings,
+    read_header,
     row_files,
     sync,
+    write_header,
 )
-from hlo_surgery.attribution.rows_apart import Check, mixed_rows
-from hlo_surgery.attribution.sole_writer import LOCK
-from hlo_surgery.attribution.sole_writer import sole_writer
-from hlo_surgery.counted import integer_of
+from hlo_surgery.attribution.rows import (
+    Check,
+    Function,
+    Rows,
+    batch_at,
+    computed_rows,
+    first_unlike,
+    mixed_rows,
+    named,
+    number_of_examples,
+    places_from,
+)
+from hlo_surgery.dumps import integer_of
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing tells two writers apart.
+    fcntl = None
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def sole_writer(folder: Path) -> Generator[None, None, None]:
+    """Holds a lock of the folder, which ends with the process, however that ends.
+
+    The lock's file stays: a writer that removed it might remove the next one's.
+
+    Raises BlockingIOError where somebody else holds it, OSError where the disk has no locks.
+    """
+    with (folder / LOCK).open("ab") as file:
+        _lock(folder, file.fileno())
+        try:
+            yield
+        finally:
+            _unlock(file.fileno())
+
+
+def _lock(folder: Path, file: int) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        raise BlockingIOError(
+            problem.errno,
+            f"{folder} is being written by another process, or by a child that one left behind; "
+            "wait for it, or choose another path",
+        ) from None
+    except OSError as problem:
+        raise OSError(
+            problem.errno,
+            f"{folder} is on a disk without locks ({problem.strerror}), where two processes could "
+            "mix their rows; choose another path",
+        ) from None
+
+
+def _unlock(file: int) -> None:
+    """By name: a child that was forked meanwhile has the file open for as long as it lives."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
 
 # A kill loses what was written since the last commit, which is what may take time.
 COMMIT_SECONDS = 1.0

@@ -8,17 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
+from hlo_surgery.cli.asking import How, options_of, taking_how
 from hlo_surgery.cli.files import check_apart, check_writable, read_module, stream_or_file
-from hlo_surgery.cli.how import How, options_of, taking_how
-from hlo_surgery.cli.output import REFUSED, print_json, print_text, printable, reported, waiting
-from hlo_surgery.cli.spelling import spelled
-from hlo_surgery.counted import counted
-from hlo_surgery.planning.plan import listing
-from hlo_surgery.report.additions import Addition, additions
-from hlo_surgery.report.findings import Findings, find
+from hlo_surgery.cli.output import (
+    REFUSED,
+    print_json,
+    print_text,
+    printable,
+    reported,
+    spelled,
+    waiting,
+)
+from hlo_surgery.dumps import counted, write_atomically
+from hlo_surgery.plan import listing
+from hlo_surgery.report.findings import Addition, Findings, additions, find
 from hlo_surgery.report.page import page
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.whole_files import write_atomically
 
 NOT_REWRITTEN = (
     "holds no ops that a rewriting has added; say what to add, with --batch and --statistic, or "

@@ -24,6 +24,7 @@ from hlo_surgery.cli.arguments import (
     Version,
     with_help,
 )
+from hlo_surgery.cli.asking import How, listed, options_of, print_statistics, taking_how
 from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
@@ -37,7 +38,6 @@ from hlo_surgery.cli.files import (
     write_arrays,
     write_module,
 )
-from hlo_surgery.cli.how import How, options_of, taking_how
 from hlo_surgery.cli.output import (
     REFUSED,
     print_earlier,
@@ -50,15 +50,13 @@ from hlo_surgery.cli.output import (
     reported,
     waiting,
 )
-from hlo_surgery.cli.plans import print_plan
-from hlo_surgery.cli.statistics import listed, print_statistics
-from hlo_surgery.cli.summaries import print_summaries, summarise
+from hlo_surgery.cli.plans import print_plan, print_summaries, summarise
 from hlo_surgery.cli.supervision import supervised
-from hlo_surgery.counted import counted
+from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
-from hlo_surgery.planning.plan import listing
+from hlo_surgery.plan import listing
 from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
 from hlo_surgery.targets.target import without_tpu
 from hlo_surgery.verification.verify import verify as verify_module

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.cli.supervision import reading
+from hlo_surgery.dumps import write_atomically
 from hlo_surgery.module import Module, Port, load
 from hlo_surgery.verification.inputs import Arrays, draw_inputs, is_inexact
-from hlo_surgery.whole_files import write_atomically
 
 
 def read_module(file: str) -> Module:

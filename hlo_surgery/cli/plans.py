@@ -1,24 +1,29 @@
-"""Plans on a terminal: the widest form that fits, a table of all columns, of few, or no table."""
+"""Plans on a terminal: the widest form that fits, a table of all columns, of few, or no table.
 
-from collections.abc import Iterator
+What a run returned, in a few numbers an output.
+"""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text, printable
-from hlo_surgery.passes.strategies.gradient_costs import SitePlan
-from hlo_surgery.planning.plan import (
-    OutputPlan,
-    Plan,
-    bare,
-    plan_row,
-    predicted_text,
-    quantity,
-    site_text,
+from hlo_surgery.cli.output import (
+    UNBOUNDED,
+    console,
+    made_table,
+    print_table,
+    print_text,
+    printable,
 )
+from hlo_surgery.module import Port
+from hlo_surgery.passes.strategies.gradient_costs import SitePlan
+from hlo_surgery.plan import OutputPlan, Plan, bare, plan_row, predicted_text, quantity, site_text
 
 PREDICTED = "predicted beside the gradient"
 
@@ -104,3 +109,43 @@ def _print_blocks(plan: Plan, shown: Console) -> None:
             indent = 2 + len(line) - len(line.lstrip())
             said = Text(printable(line.lstrip()))
             shown.print(Padding(said, (0, 0, 0, indent), expand=False), overflow="fold")
+
+
+def summarise(
+    ports: Sequence[Port], arrays: Sequence[np.ndarray[Any, Any]]
+) -> list[dict[str, Any]]:
+    """Each output's name, shape, dtype, least, mean and largest finite entry (or magnitude)."""
+    return [
+        {"name": port.name, "shape": port.shape, "dtype": str(port.dtype)} | _extremes(array)
+        for port, array in zip(ports, arrays, strict=True)
+    ]
+
+
+def _extremes(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    wide = np.abs(array) if array.dtype.kind == "c" else array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    least, mean, most = (
+        float(f(finite)) if finite.size else None for f in (np.min, np.mean, np.max)
+    )
+    return {
+        "least": least,
+        "mean": mean,
+        "largest": most,
+        "not_finite": int(wide.size - finite.size),
+    }
+
+
+def print_summaries(summaries: Sequence[dict[str, Any]]) -> None:
+    """The summaries as a table."""
+    columns = ("name", "shape", "dtype", "least", "mean", "largest", "not finite")
+    print_table(
+        "outputs",
+        columns,
+        ([_cell(row[c.replace(" ", "_")]) for c in columns] for row in summaries),
+    )
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value)) or "scalar"
+    return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -33,15 +33,11 @@ if importlib.util.find_spec("optax") is None:
         "hlo_surgery.optimizers needs optax, which is not installed: pip install '.[optim]'"
     )
 
-from hlo_surgery.optimizers.accumulation import multi_steps
 from hlo_surgery.optimizers.adam import adam, micro_adam, micro_adam_msq, micro_adam_var
-from hlo_surgery.optimizers.asking import required_statistics
-from hlo_surgery.optimizers.curvature.kfac import kfac
-from hlo_surgery.optimizers.curvature.sophia import sophia
-from hlo_surgery.optimizers.curvature.told import with_curvature
+from hlo_surgery.optimizers.asking import multi_steps, required_statistics
+from hlo_surgery.optimizers.curvature import kfac, sophia, with_curvature
 from hlo_surgery.optimizers.learning_rates import batch_size_rule
-from hlo_surgery.optimizers.moments import moments, track_moments
-from hlo_surgery.optimizers.noise_scales import noise_scale, track_noise_scale
+from hlo_surgery.optimizers.moments import moments, noise_scale, track_moments, track_noise_scale
 from hlo_surgery.optimizers.private import dp_adam, dp_sgd, private_gradient
 from hlo_surgery.optimizers.signs import micro_sign_sgd, sign_ema, sign_sgd
 

@@ -28,8 +28,7 @@ import jax.numpy as jnp
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
-from hlo_surgery.optimizers.hyperparameters import check_bound, check_decay
-from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_bound, check_decay, stepping
 from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
     batch_size,

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
-from hlo_surgery.optimizers.hyperparameters import check_decay
-from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import mean_sign

@@ -9,23 +9,22 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.api import value_and_grad
-from hlo_surgery.frameworks.arguments import as_given
-from hlo_surgery.frameworks.equinox_modules import with_fixed_numbers
-from hlo_surgery.frameworks.nnx_models import changed_values, is_model, values_of
-from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
-from hlo_surgery.frameworks.trained_leaves import (
+from hlo_surgery.frameworks.models import (
     are_trained,
+    as_given,
     differentiated,
+    split_traced,
     trained,
+    with_fixed,
+    with_fixed_numbers,
     with_trained,
 )
+from hlo_surgery.frameworks.nnx_models import changed_values, is_model, values_of
 from hlo_surgery.optimizers.asking import statistics_of_steps
-from hlo_surgery.optimizers.hyperparameters import check_optimizer
+from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
-from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
-from hlo_surgery.requests.leaves import is_array, kind_of
-from hlo_surgery.requests.real_flags import flags_among
+from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
 from hlo_surgery.requests.request import check_words
 from hlo_surgery.statistics.derived import Statistic
 

@@ -1,22 +1,110 @@
-"""Findings: all that a page tells of a module and a request, found by rewriting and compiling."""
+"""Findings: all that a page tells of a module and a request, found by rewriting and compiling.
 
+Additions: the ops that a rewriting has added to a module, by what they are for.
+"""
+
+import io
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from hlo_surgery.module import Module
+from hlo_surgery.passes.emit.splice import Scope, scope_of
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Reason, Refusal, source_line
+from hlo_surgery.passes.ir.mlir import Operation, ir
 from hlo_surgery.passes.ir.modules import inline_calls
-from hlo_surgery.planning.options import PlanningOptions
-from hlo_surgery.planning.plan import Plan
-from hlo_surgery.report.additions import Addition, additions
+from hlo_surgery.passes.strategies.choice import STRATEGIES
+from hlo_surgery.plan import Plan, bare
 from hlo_surgery.report.source_program import SourceProgram, source_program
+from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import make_request
+from hlo_surgery.rewriting.diagnostics import refused_outputs
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewriting.refusals import refused_outputs
 from hlo_surgery.targets.costs import Cost, cost
-from hlo_surgery.targets.scheduled.live_memory import Step
+from hlo_surgery.targets.live_memory import Step
+
+# What a strategy or stage does, for those who have not read of it.
+WORDS = {
+    **{strategy.name: strategy.words for strategy in STRATEGIES},
+    "reweight": "the contraction once more, the examples weighted",
+    "combine": "the statistic, from what was made of all gradients",
+    "hoist": "a contraction of all steps of a loop at once, behind it, in place of its own",
+    "stack": "what the steps of a loop make, put together",
+    "microbatches": "what the steps of a loop over parts of the batch make, joined",
+    "padding": "which examples are real, and how many",
+}
+
+
+@dataclass(frozen=True)
+class Added:
+    """An op: its name, the user's source line that it stands for, its MLIR with all within it."""
+
+    op: str
+    where: str
+    mlir: str
+
+
+@dataclass(frozen=True)
+class Addition:
+    """All ops that were added for one purpose, in the order of the program."""
+
+    scope: Scope
+    ops: tuple[Added, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's source lines, each once."""
+        return tuple(dict.fromkeys(op.where for op in self.ops))
+
+    @property
+    def words(self) -> str:
+        """What the ops do: 'the contraction once more ...'; "" for a strategy without words."""
+        return WORDS.get(self.scope.strategy, "")
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many of each kind, the most frequent first."""
+        return dict(Counter(bare(op.op) for op in self.ops).most_common())
+
+
+def additions(module: Module) -> tuple[Addition, ...]:
+    """What a rewriting has added; none for a module that was not rewritten, or has lost its
+    locations.
+
+    >>> from hlo_surgery import load
+    >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {"
+    >>> source += ' %y = stablehlo.sine %x : tensor<3xf32> loc("hlo_surgery/variance/w/lift")'
+    >>> source += " return %y : tensor<3xf32> }"
+    >>> [(str(each.scope), dict(each.counts)) for each in additions(load(source))]
+    [('hlo_surgery/variance/w/lift', {'sine': 1})]
+    """
+    state = cast(Any, ir).AsmState(module.code.operation)
+    found: dict[Scope, list[Added]] = {}
+    for op, scope in _added(module.code.operation):
+        found.setdefault(scope, []).append(Added(op.name, source_line(op), _text(op, state)))
+    return tuple(Addition(scope, tuple(ops)) for scope, ops in found.items())
+
+
+def _added(top: Operation) -> list[tuple[Operation, Scope]]:
+    """The added ops, those within another with it."""
+    found: list[tuple[Operation, Scope]] = []
+    for region in top.regions:
+        for op in (op for block in region.blocks for op in mlir.operations(block)):
+            scope = scope_of(op)
+            if scope is None:
+                found += _added(op)
+            else:
+                found.append((op, scope))
+    return found
+
+
+def _text(op: Operation, state: Any) -> str:
+    written = io.StringIO()
+    cast(Any, op).print(state, file=written)
+    return written.getvalue()
+
 
 # What XLA does before anything else, so that both programs are counted alike.
 TIDY = "cse", "func.func(trivial-dce)"

@@ -3,22 +3,27 @@ statistics on the right, and refusals in place.
 
 What is neither is collapsed: ops into their source lines, and, where there are many, lines that no
 contraction and no refusal names into runs of them.
+
+Memory chart: live bytes of both programs, over the part of each that has run.
+
+Line costs: FLOPs and bytes by the user's source lines, of the program and of what was added.
 """
 
 import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import groupby
 
-from hlo_surgery.counted import counted
+from hlo_surgery.dumps import counted
 from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import SitePlan
-from hlo_surgery.planning.plan import OutputPlan, Plan, bare, quantity
-from hlo_surgery.report.additions import Addition
-from hlo_surgery.report.drawing import Box, arc, curve, height_of, picture
-from hlo_surgery.report.findings import Findings
-from hlo_surgery.report.source_program import Line, SourceProgram
+from hlo_surgery.plan import OutputPlan, Plan, bare, quantity
+from hlo_surgery.report.drawing import Box, arc, curve, height_of, keys, picture, text
+from hlo_surgery.report.findings import Addition, Findings, Memory
+from hlo_surgery.report.source_program import Line, SourceProgram, Work
+from hlo_surgery.targets.live_memory import Step
 
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40
@@ -271,3 +276,105 @@ def _arcs(
         ends = by_place[one], by_place[other]
         kind = f"flowing {ends[0].name} {ends[1].name}"
         drawn.curves.append(arc(LINES_AT, ends[0].middle, ends[1].middle, reach, kind))
+
+
+CHART_WIDTH, HEIGHT = 1000, 330
+LEFT, RIGHT, CHART_TOP, BOTTOM = 90, 20, 20, 60
+# What of a program is drawn: the most that is live in each of so many equal parts.
+COLUMNS = 600
+TICKS = 4
+
+
+def memory_chart(memory: Sequence[Memory]) -> str:
+    """One staircase a program, on one scale, as SVG."""
+    top = max((step.bytes for each in memory for step in each.steps), default=0) or 1
+    parts = [*_axes(top)]
+    parts += [
+        f'<path class="stairs {escape(each.name)}" d="{_path(each.steps, top)}"/>'
+        for each in memory
+    ]
+    return picture(
+        CHART_WIDTH, HEIGHT, parts, "live memory along the original and the rewritten program"
+    )
+
+
+def _axes(top: int) -> list[str]:
+    parts: list[str] = []
+    right, bottom = CHART_WIDTH - RIGHT, HEIGHT - BOTTOM
+    for tick in range(TICKS + 1):
+        y = bottom - (bottom - CHART_TOP) * tick / TICKS
+        parts.append(f'<path class="axis" d="M{LEFT} {y:g}H{right}"/>')
+        parts.append(text(LEFT - 10, y + 4, f"{quantity(top * tick / TICKS)}B", "tick end"))
+        x = LEFT + (right - LEFT) * tick / TICKS
+        parts.append(text(x, bottom + 20, f"{100 * tick // TICKS}%", "tick middle"))
+    what = "progress: instructions of each program that have been run, a loop's body once"
+    parts.append(text((LEFT + right) / 2, bottom + 44, what, "tick middle"))
+    return parts
+
+
+def _path(steps: Sequence[Step], top: int) -> str:
+    """Horizontal and vertical strokes."""
+    columns = min(COLUMNS, len(steps))
+    edges = [len(steps) * column // columns for column in range(columns + 1)]
+    path = ""
+    for column in range(columns):
+        live = max(step.bytes for step in steps[edges[column] : edges[column + 1]])
+        y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - CHART_TOP) * live / top
+        path += f"{'V' if path else f'M{_x(0, columns):g} '}{y:g}H{_x(column + 1, columns):g}"
+    return path
+
+
+def _x(column: int, columns: int) -> float:
+    return LEFT + (CHART_WIDTH - RIGHT - LEFT) * column / columns
+
+
+# Lines that cost least are left out beyond so many.
+MOST = 60
+HEAD = (
+    '<table><thead><tr><th>source line</th><th class="number">FLOP</th>'
+    '<th class="number">added FLOP</th><th class="number">bytes</th>'
+    '<th class="number">added bytes</th><th></th></tr></thead><tbody>'
+)
+
+
+def line_costs(found: Findings) -> Iterator[str]:
+    """A section with a row for each line, the costliest first."""
+    yield "<h2>Cost by source line</h2>"
+    unknown = (found.rewritten or found.original).unknown_loops
+    loops = f" Loops of unknown trips count once: {unknown}." if unknown else ""
+    yield (
+        "<p>By bytes. Counted op by op, loops as often as they run, before XLA fuses any. "
+        f"What is added counts at the line of the contraction that it stands for.{loops}</p>"
+    )
+    if found.rewritten:
+        yield keys({"own": "bytes of the program", "added": "bytes added"})
+    rows = sorted(_rows(found), key=lambda row: -(row[1].bytes + row[2].bytes))
+    most = max((own.bytes + added.bytes for _, own, added in rows), default=0) or 1
+    body = "".join(_line_row(where, own, added, most) for where, own, added in rows[:MOST])
+    yield f'<div class="wide">{HEAD}{body}</tbody></table></div>'
+    if len(rows) > MOST:
+        yield f"<p>{len(rows) - MOST} more lines cost less.</p>"
+
+
+def _rows(found: Findings) -> Iterable[tuple[str, Work, Work]]:
+    original = found.original.lines
+    rewritten = (found.rewritten or SourceProgram({}, {}, 0)).lines
+    for where in {**original, **rewritten}:
+        own = original[where].own if where in original else Work()
+        added = rewritten[where].added if where in rewritten else Work()
+        if own.bytes or added.bytes:
+            yield where, own, added
+
+
+def _line_row(where: str, own: Work, added: Work, most: int) -> str:
+    numbers = (own.flops, added.flops, own.bytes, added.bytes)
+    cells = "".join(
+        f'<td class="number">{quantity(number)}{"" if i < 2 else "B"}</td>'
+        for i, number in enumerate(numbers)
+    )
+    bars = "".join(
+        f'<span class="{kind}" style="width:{100 * work.bytes / most:.2f}%"></span>'
+        for kind, work in (("own", own), ("added", added))
+    )
+    name = f'<td class="name">{escape(where)}</td>'
+    return f'<tr>{name}{cells}<td><div class="bar">{bars}</div></td></tr>'

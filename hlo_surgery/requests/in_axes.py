@@ -1,13 +1,19 @@
-"""Example axes: which arguments hold the batch, and `in_axes`, as in `jax.vmap`, leaf by leaf."""
+"""Example axes: which arguments hold the batch, and `in_axes`, as in `jax.vmap`, leaf by leaf.
+
+Axes of custom calls as they were given, checked; what they must fit only the module tells.
+
+Segments: rows that belong to examples by ids, which are not taken.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 
-from hlo_surgery.counted import integer_of
-from hlo_surgery.planning.plan import listing
+from hlo_surgery.dumps import integer_of
+from hlo_surgery.passes.normalise.calls import CallAxes
+from hlo_surgery.plan import listing
 from hlo_surgery.requests.leaves import is_array, kind_of
 
 # How many different numbers of examples a message names.
@@ -250,3 +256,44 @@ def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
 
 def _is_none(x: Any) -> bool:
     return x is None
+
+
+EXAMPLE = '{"my_kernel": ((0, 0, None), 0)}'
+
+
+def checked_calls(given: Any) -> CallAxes:
+    """Raises TypeError for what is no mapping from names to the axes of operands and results.
+
+    >>> checked_calls({"my_kernel": ([0, None], 0)})
+    {'my_kernel': ([0, None], 0)}
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"custom_calls is {given!r}; pass a dict such as {EXAMPLE}")
+    calls = cast(Mapping[Any, Any], given)
+    for name, axes in calls.items():
+        pair = isinstance(axes, tuple | list) and len(cast(Sequence[Any], axes)) == 2
+        if not isinstance(name, str) or not pair or not all(map(_is_axes, axes)):
+            raise TypeError(
+                f"custom_calls holds {name!r}: {axes!r}; a call's name goes with the axes of its "
+                f"operands and those of its results, such as {EXAMPLE}"
+            )
+    return dict(calls)
+
+
+def _is_axes(given: Any) -> bool:
+    """Whether these are an axis, none, or one for each array."""
+    each: Any = given if isinstance(given, tuple | list) else [given]
+    return all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in each)
+
+
+NOT_TAKEN = (
+    "segments is given, but rows that belong to examples by ids are not taken; give each example "
+    "as many rows, with padding that a mask or is_real leaves out, and pass rows_per_example=...; "
+    "of experts, dispatch densely, so that tokens stay in their rows"
+)
+
+
+def refuse_segments(segments: Any) -> None:
+    """Raises ValueError where ids of rows are given."""
+    if segments is not None and segments != []:
+        raise ValueError(NOT_TAKEN)

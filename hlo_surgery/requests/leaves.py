@@ -1,12 +1,26 @@
-"""Leaves of pytrees: which are traced, their stand-ins, and what modules hide: keys, weak types."""
+"""Leaves of pytrees: which are traced, their stand-ins, and what modules hide: keys, weak types.
 
+Ambient target: the device that a program is being traced for, as the mesh in use tells.
+
+Example shards: over how many devices a call's examples lie, as arguments and the mesh tell.
+
+Real flags: which examples of a call are no padding, as arguments or the function's maker say.
+
+Trace context: JAX's configuration as far as tracing rests on it, as a cache key.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding
+
+from hlo_surgery.requests.options import ROOFLINES, row_of
 
 # No implementations' of generators names.
 WEAK, NO_GRADIENT = "weak type", "float0"
@@ -86,3 +100,140 @@ def _weak_conversion() -> tuple[Any, dict[str, Any]]:
     with jax.numpy_dtype_promotion("standard"):
         equations = jax.make_jaxpr(lambda n: n * 1.5)(3).eqns
     return next((e.primitive, e.params) for e in equations if e.params.get("weak_type"))
+
+
+def ambient_target() -> str | None:
+    """Its row among the rooflines, as of a mesh of `jax.set_mesh` for a topology that is not here;
+    or of the only device here, where a plan may take a kernel for it.
+
+    None where there is no mesh, it is of the devices that JAX uses anyway, or of a kind without a
+    row.
+
+    >>> with jax.set_mesh(jax.make_mesh((1,), ("data",), devices=jax.devices()[:1])):
+    ...     ambient_target() is None
+    True
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        told: Any = jax.config
+        return alone(jax.devices()) if told.jax_default_device is None else None
+    device = mesh.abstract_device
+    row = None if device is None else row_of(device)
+    return row if row in ROOFLINES and row != row_of(jax.devices()[0]) else None
+
+
+def alone(devices: Sequence[Any]) -> str | None:
+    """The row of a device that is the only one, and has kernels that were measured."""
+    row = row_of(devices[0])
+    measured = row in ROOFLINES and ROOFLINES[row].kernel_rate > 0
+    return row if measured and len(devices) == 1 else None
+
+
+def example_shards(arrays: Sequence[Any], axes: Mapping[int, int]) -> int:
+    """Shards of the batch arguments along their example axes; `axes`: by number of the array.
+
+    Of arrays that are being traced the type may tell; where it does not, the mesh of `jax.set_mesh`
+    is taken to have the examples along all its axes that XLA partitions for.
+    """
+    found = [_shards_of(arrays[number], axis) for number, axis in axes.items()]
+    counts = [count for count in found if count is not None]
+    return math.lcm(*counts) if counts else _ambient()
+
+
+def _shards_of(array: Any, axis: int) -> int | None:
+    """None where nothing is known of an array's sharding."""
+    if not _is_placed(array):
+        return 1
+    if (
+        isinstance(array, Tracer)
+        and AxisType.Explicit not in kind_of(array).sharding.mesh.axis_types
+    ):
+        return None
+    sharding: Any = kind_of(array).sharding if isinstance(array, Tracer) else array.sharding
+    return max(array.shape[axis] // max(sharding.shard_shape(array.shape)[axis], 1), 1)
+
+
+def _is_placed(array: Any) -> bool:
+    """Whether a leaf may lie on several devices; shapes from which one compiles say it too."""
+    is_shape = isinstance(array, jax.ShapeDtypeStruct) and array.sharding is not None
+    return isinstance(array, jax.Array) or is_shape
+
+
+def _ambient() -> int:
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return 1
+    sizes = zip(mesh.axis_sizes, mesh.axis_types, strict=True)
+    return math.prod(size for size, kind in sizes if kind != AxisType.Manual)
+
+
+def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The flags [B]: an array, an argument's position, or what a function picks of the arguments.
+
+    Raises TypeError or ValueError where that is no array of one dimension.
+    """
+    found = _picked(is_real, args, kwargs)
+    if isinstance(found, jax.ShapeDtypeStruct):
+        return found
+    try:
+        flags = jnp.asarray(found)
+    except (TypeError, ValueError):
+        flags = jnp.zeros(())
+    if flags.ndim != 1:
+        raise TypeError(
+            f"is_real must be or pick one array [B] of flags or 0/1, not {_shapes(found)}"
+        )
+    return flags
+
+
+def _shapes(found: Any) -> str:
+    """A pytree with the shapes of its arrays for these, which may be long."""
+    return str(jax.tree.map(lambda x: jax.typeof(x).str_short() if is_array(x) else x, found))
+
+
+def check_flags(is_real: Any, flags: Any) -> None:
+    """Raises ValueError where flags that can be read hold what is neither 0 nor 1."""
+    if isinstance(flags, Tracer) or not getattr(flags, "is_fully_addressable", True):
+        return
+    others = np.setdiff1d(np.asarray(flags), (0, 1))
+    if others.size:
+        where = f"is_real (argument {is_real})" if isinstance(is_real, int) else "is_real"
+        raise ValueError(
+            f"{where} holds {others[0]}; it is 1 or True for a real example, and 0 or False for "
+            "padding (a weight belongs in the loss)"
+        )
+
+
+def _picked(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if callable(is_real):
+        return cast(Callable[..., Any], is_real)(*args, **kwargs)
+    if not isinstance(is_real, int) or isinstance(is_real, bool):
+        return is_real
+    if not -len(args) <= is_real < len(args):
+        raise ValueError(
+            f"is_real names argument {is_real}; {len(args)} positional ones were given"
+        )
+    return args[is_real]
+
+
+def trace_context() -> Hashable:
+    """Equal where `jax.jit` would not trace anew and every option of JAX has the value it had.
+
+    JAX keeps what it traced of a function for each context: numerics, the mesh in use, axes that
+    `jax.vmap` names. A few options that tracing rests on, such as the default generator of random
+    numbers, are no part of that.
+
+    >>> outside = trace_context()
+    >>> with jax.default_matmul_precision("highest"):
+    ...     outside == trace_context()
+    False
+    >>> outside == trace_context()
+    True
+    """
+    config: Any = jax.config
+    return _nothing.trace().jaxpr, tuple(getattr(config, name, None) for name in config.values)
+
+
+@jax.jit
+def _nothing() -> None:
+    return

@@ -1,7 +1,10 @@
-"""Requests: what is asked of a module, checked and by position."""
+"""Requests: what is asked of a module, checked and by position.
+
+Parameter groups: which gradients a statistic takes together, from its `per`, each once.
+"""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -13,22 +16,115 @@ from hlo_surgery.passes.emit.splice import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.passes.strategies.strategy import Examples
-from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
-from hlo_surgery.requests.call_axes import checked_calls
-from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
-from hlo_surgery.requests.in_axes import example_count
-from hlo_surgery.requests.loss_outputs import loss_output, named_loss
-from hlo_surgery.requests.parameter_groups import groups_of
-from hlo_surgery.requests.port_paths import as_integer, picked_ports, port_number
-from hlo_surgery.requests.segments import refuse_segments
-from hlo_surgery.statistics.derived import (
-    Derived,
-    Groups,
-    Statistic,
-    known_for,
-    named,
-    parts_of,
+from hlo_surgery.requests.gradient_outputs import (
+    gradient_outputs,
+    is_inexact,
+    loss_output,
+    named_loss,
 )
+from hlo_surgery.requests.in_axes import checked_calls, example_count, refuse_segments
+from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.updated_arguments import as_integer, picked_ports, port_number
+from hlo_surgery.statistics.derived import Derived, Groups, Statistic, known_for, named, parts_of
+
+Numbers = Callable[[str | int], Sequence[int]]
+
+
+def groups_of(
+    statistic: Statistic, gradients: Sequence[int], names: Sequence[str], of: Numbers
+) -> Groups:
+    """Positions in `gradients`, output numbers, of those that belong together.
+
+    `names`: of all outputs; `of`: the numbers that a name or position means. Raises ValueError
+    where `per` is none.
+    """
+    per = statistic.per if isinstance(statistic, Derived) else "parameter"
+    if per == "global":
+        return (tuple(range(len(gradients))),)
+    if per == "parameter":
+        return tuple((i,) for i in range(len(gradients)))
+    if not isinstance(per, Mapping):
+        raise ValueError(
+            f"per is {per!r}; it is 'global', 'parameter', or a dict from label to outputs"
+        )
+    for label, keys in per.items():
+        if isinstance(keys, str) or not isinstance(keys, Sequence) or not keys:
+            raise ValueError(
+                f"per of {statistic.name} has {keys!r} for {label!r}; it is a list of one output "
+                "or more"
+            )
+    numbers = [[n for key in keys for n in of(key)] for keys in per.values()]
+    _check(statistic.name, [n for group in numbers for n in group], gradients, names)
+    return tuple(tuple(gradients.index(n) for n in group) for group in numbers)
+
+
+def _check(
+    statistic: str, named: Sequence[int], gradients: Sequence[int], names: Sequence[str]
+) -> None:
+    """Raises ValueError unless each gradient is named once."""
+    wrong = {
+        "leave out": [names[n] for n in gradients if n not in named],
+        "name what is no gradient:": [names[n] for n in named if n not in gradients],
+        "name more than once": [names[n] for n in dict.fromkeys(named) if named.count(n) > 1],
+    }
+    said = " and ".join(f"{what} {', '.join(found)}" for what, found in wrong.items() if found)
+    if said:
+        raise ValueError(f"the groups of {statistic} must hold every gradient once; they {said}")
+
+
+def group_labels(statistic: str, per: Any) -> list[str]:
+    """The group of each leaf of a pytree prefix: that of its text, or its own where none is text.
+
+    Raises ValueError where only some are.
+    """
+    leaves = jax.tree.leaves_with_path(per)
+    texts = [leaf for _, leaf in leaves if isinstance(leaf, str)]
+    if texts and len(texts) < len(leaves):
+        raise ValueError(
+            f"per of {statistic} has text for some leaves, and for others none: {per!r}; leaves "
+            "with equal text are one group, so give all of them text, or none"
+        )
+    return texts or [jax.tree_util.keystr(path) for path, _ in leaves]
+
+
+def groups_tree(statistic: str, per: Any) -> Any:
+    """The groups' labels as the leaves of what a statistic of groups returns: like the prefix, or a
+    dict where labels are text.
+    """
+    labels, prefix = group_labels(statistic, per), jax.tree.structure(per)
+    named = isinstance(jax.tree.leaves(per)[0], str)
+    return dict(zip(labels, labels, strict=True)) if named else prefix.unflatten(labels)
+
+
+def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
+    """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and
+    what is no part.
+    """
+    try:
+        jax.tree.structure(per).flatten_up_to(gradient)
+    except ValueError:
+        wanted, given = (
+            [path for path, _ in jax.tree.leaves_with_path(tree)] for tree in (gradient, per)
+        )
+        wrong = {
+            "leaves out": [w for w in wanted if not any(w[: len(g)] == g for g in given)],
+            "names what is no part of it:": [
+                g for g in given if not any(w[: len(g)] == g for w in wanted)
+            ],
+        }
+        listed = {
+            what: ", ".join(map(jax.tree_util.keystr, found))
+            for what, found in wrong.items()
+            if found
+        }
+        said = (
+            " and ".join(f"{what} {found}" for what, found in listed.items())
+            or f"has other containers: {per!r}"
+        )
+        raise ValueError(
+            f"per of {statistic} is no pytree prefix of the gradient: it {said}"
+        ) from None
+
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]

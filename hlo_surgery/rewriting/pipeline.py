@@ -1,4 +1,7 @@
-"""The six steps: normalise, axes, gradient slices, plan, splice, verified module."""
+"""The six steps: normalise, axes, gradient slices, plan, splice, verified module.
+
+Output plans: what was chosen for one gradient, as values that print.
+"""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -18,14 +21,18 @@ from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, r
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
-from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS
-from hlo_surgery.planning.options import PlanningOptions, check_keywords
-from hlo_surgery.planning.output_plan import output_plan
-from hlo_surgery.planning.plan import OutputPlan, Plan
+from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, SitePlan
+from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
+from hlo_surgery.requests.options import PlanningOptions, check_keywords
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.batch_constants import unmarked, warn_of_constants
-from hlo_surgery.rewriting.refusals import roles_of
+from hlo_surgery.rewriting.diagnostics import (
+    roles_of,
+    unmarked,
+    unnamed_with_types,
+    warn_of_constants,
+    warn_of_unnamed,
+)
 from hlo_surgery.rewriting.results import (
     private_statistics,
     results,
@@ -33,10 +40,31 @@ from hlo_surgery.rewriting.results import (
     shared_by_real,
     staged,
 )
-from hlo_surgery.rewriting.unnamed_arguments import unnamed_with_types, warn_of_unnamed
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
+
+
+def output_plan(name: str, answer: Answer) -> OutputPlan:
+    """The plan of a gradient that goes by this name; of a loop's slices for all of them."""
+    chosen, trips = answer.chosen, answer.trips
+    size = chosen.task.examples.size
+    return OutputPlan(
+        name,
+        tuple(_repeated(site, trips) for site in answer.sites),
+        answer.tail,
+        {measure: strategy.name for measure, strategy in chosen.strategies.items()},
+        size * answer.bytes * trips,
+        chosen.schedule.chunk,
+        {n: replace(p, seconds=p.seconds * trips) for n, p in chosen.predicted.items()},
+        "" if answer.is_reached or size == 1 else "no example reaches this gradient",
+    )
+
+
+def _repeated(site: SitePlan, trips: int) -> SitePlan:
+    """What a site takes in all its runs."""
+    return replace(site, flops=site.flops * trips, bytes=site.bytes * trips, trips=trips)
+
 
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
 PRIVATE_HELP = (

@@ -1,17 +1,192 @@
-"""Statistics as values: what each measures of gradients, how it combines, how several are named."""
+"""Statistics as values: what each measures of gradients, how it combines, how several are named.
+
+Numbers that statistics take: known ones are checked when given, traced ones vary with each call.
+
+A traced number that is not what it should be makes NaN of the statistic, since there is nobody to
+raise an error for.
+
+Trees that a user hands over and that are to be like the gradient: leaf by leaf, by their paths.
+
+By the order of their leaves alone, a list would be taken for a dict of other keys.
+
+Found: what statistics are combined of, whoever computed it.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import jax
+import jax.numpy as jnp
 from jax.core import Tracer
+from jax.tree_util import keystr
 
+from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
-from hlo_surgery.statistics.found import Found
-from hlo_surgery.statistics.traced_numbers import Number, as_float, traced_number
+
+Number = float | jax.Array
+
+
+def known(statistic: str, name: str, value: Any) -> Any:
+    """The value, if it is not traced; else TypeError."""
+    if isinstance(value, Tracer):
+        raise TypeError(
+            f"{statistic} takes a {name} that is known when it is traced; mark it static for "
+            "jax.jit"
+        )
+    return value
+
+
+def as_float(value: Any) -> float:
+    """A known number, or NaN for what is no real number, as text is none."""
+    try:
+        return math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def traced_number(statistic: str, name: str, value: Any) -> jax.Array:
+    """A traced value, if it is one real number; else ValueError."""
+    kind: Any = jax.typeof(value)
+    if kind.shape or not jnp.issubdtype(kind.dtype, jnp.number) or jnp.iscomplexobj(value):
+        raise ValueError(f"{statistic} takes one real number for {name}, not {kind.str_short()}")
+    return value
+
+
+def number(statistic: str, name: str, value: Any) -> Number:
+    """A real number, traced or finite; else ValueError."""
+    if isinstance(value, Tracer):
+        return traced_number(statistic, name, value)
+    if not math.isfinite(as_float(value)):
+        raise ValueError(f"{statistic} takes one real, finite number for {name}, not {value!r}")
+    return as_float(value)
+
+
+def flag(statistic: str, name: str, value: Any) -> bool:
+    """True or False; else TypeError, as text such as "False" counts as true elsewhere."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{statistic} takes True or False for {name}, not {value!r}")
+    return value
+
+
+def entries_of(values: Any) -> list[Any]:
+    """What a sequence or an array holds; nothing where it is none."""
+    try:
+        return list(values)
+    except TypeError:
+        return []
+
+
+def positive_in(dtype: Any, value: Number) -> Number:
+    """A number in a dtype; a traced one is NaN where it is not positive and finite there."""
+    if not isinstance(value, Tracer):
+        return value
+    rounded = jnp.asarray(value, dtype)
+    return jnp.where((rounded > 0) & jnp.isfinite(rounded), rounded, jnp.nan)
+
+
+def like(value: Number, array: jax.Array) -> Number:
+    """A number that leaves the dtype of the array as it is."""
+    return value.astype(array.dtype) if isinstance(value, Tracer) else value
+
+
+def shown(value: Any) -> str:
+    """A number in the name of a statistic."""
+    return "traced" if isinstance(value, Tracer) else str(value)
+
+
+IsLeaf = Callable[[Any], bool]
+Path = tuple[Any, ...]
+
+
+def leaves_like(gradient: Any, given: Any, what: str, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """The leaves of a tree in the order of the gradient's, each that at the same path.
+
+    `gradient`: any pytree; of a dumped module a dict by the outputs' names, in their order.
+    `what`: whose argument it is, for the ValueError where one has leaves that the other has not.
+
+    >>> from collections import OrderedDict
+    >>> leaves_like(OrderedDict(w=0, b=0), {"b": 1, "w": 2}, "f")
+    [2, 1]
+    """
+    wanted = list(_by_path(gradient))
+    found = _by_path(given, is_leaf)
+    if set(wanted) != set(found):
+        raise ValueError(
+            f"what {what} takes must be like the gradient, of a dumped module a dict by the names "
+            f"of its outputs: it has {_told(list(found))}, the gradient has {_told(wanted)}"
+        )
+    return [found[path] for path in wanted]
+
+
+def _by_path(tree: Any, is_leaf: IsLeaf | None = None) -> dict[Path, Any]:
+    pairs, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
+    return dict(pairs)
+
+
+def _told(paths: list[Path]) -> str:
+    shown = [keystr(path) or "one array" for path in paths[:4]]
+    more = ["..."] if len(paths) > len(shown) else []
+    return ", ".join([*shown, *more]) or "nothing"
+
+
+class Found(Protocol):
+    """What has been computed of the examples' gradients, one entry for each gradient output."""
+
+    @property
+    def size(self) -> int:
+        """B."""
+        ...
+
+    @property
+    def count(self) -> Any:
+        """How many of the examples are real, a number or a traced one; 1 where none is."""
+        ...
+
+    def of(self, measure: Measure) -> list[jax.Array]:
+        """A measure of each output."""
+        ...
+
+    def mean(self) -> list[jax.Array]:
+        """The mean of the examples' gradients, for a statistic that is `about_mean`."""
+        ...
+
+    def weighted(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not
+        `finite` are left out.
+        """
+        ...
+
+    def weighted_squares(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of |w_b g_b|**2, with weights as in `weighted`."""
+        ...
+
+    def summed(self, function: Callable[[list[jax.Array]], Any]) -> Any:
+        """The sum over b of a function of all gradients of one example, a list in the order of the
+        outputs; the function's arrays, each summed.
+        """
+        ...
+
+    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
+        """The inner product of each example's gradient with a direction like it, [B]; with m of
+        them, [m, *], [B, m].
+        """
+        ...
+
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+        """The mean over b of (P' g_b Q)**2, with P and Q of each output."""
+        ...
+
+    def losses(self) -> jax.Array:
+        """Each example's own loss, [B]."""
+        ...
+
 
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or
 # position.

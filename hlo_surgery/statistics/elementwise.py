@@ -11,24 +11,26 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.counted import integer_of
+from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, Phi, TokenMeanOf
 from hlo_surgery.passes.measures.moments import squared_magnitude
-from hlo_surgery.statistics.derived import Derived, Groups, positive
-from hlo_surgery.statistics.factorable import (
-    check_elementwise,
-    check_factorable,
-    is_complex_factorable,
-)
-from hlo_surgery.statistics.found import Found
-from hlo_surgery.statistics.traced_numbers import (
+from hlo_surgery.statistics.derived import (
+    Derived,
+    Found,
+    Groups,
     Number,
     entries_of,
     flag,
     like,
     number,
+    positive,
     positive_in,
     shown,
+)
+from hlo_surgery.statistics.factorable import (
+    check_elementwise,
+    check_factorable,
+    is_complex_factorable,
 )
 
 

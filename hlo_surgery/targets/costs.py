@@ -8,20 +8,20 @@ import jax
 
 from hlo_surgery.module import Source
 from hlo_surgery.passes.strategies.gradient_costs import Roofline
-from hlo_surgery.planning.rooflines import roofline
-from hlo_surgery.targets.scheduled.estimated_time import (
+from hlo_surgery.requests.options import roofline
+from hlo_surgery.targets.executed import flops, moved_bytes
+from hlo_surgery.targets.live_memory import Step, staircase
+from hlo_surgery.targets.program import Program, parse
+from hlo_surgery.targets.target import Target, compile_for, find_target
+from hlo_surgery.targets.times import (
+    collectives,
     estimated_cycles,
     has_estimates,
+    kernels,
+    seconds_at_peak,
     without_estimate,
 )
-from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
-from hlo_surgery.targets.scheduled.executed_collectives import collectives
-from hlo_surgery.targets.scheduled.executed_flops import flops
-from hlo_surgery.targets.scheduled.kernel_times import kernels, seconds_at_peak
-from hlo_surgery.targets.scheduled.live_memory import Step, staircase
-from hlo_surgery.targets.scheduled.program import Program, parse
-from hlo_surgery.targets.scheduled.trip_counts import executed
-from hlo_surgery.targets.target import Target, compile_for, find_target
+from hlo_surgery.targets.trip_counts import executed
 
 # Cycles a second: peak FLOP/s over those of a cycle, 128 x 128 (v6e: 256 x 256) multiplications in
 # each matrix unit.

@@ -17,7 +17,7 @@ from hlo_surgery.passes.emit.export import carry, in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import ir
 from hlo_surgery.passes.normalise.out_of_scope import device_count, refuse_effects
-from hlo_surgery.planning.rooflines import row_of
+from hlo_surgery.requests.options import row_of
 from hlo_surgery.targets.gpus import (
     BY_CUBLAS,
     GPUS,

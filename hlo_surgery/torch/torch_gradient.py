@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery.api as jax_api
-from hlo_surgery.marked_constants import constant
-from hlo_surgery.planning.plan import Plan
+from hlo_surgery.declaring import constant
+from hlo_surgery.plan import Plan
 from hlo_surgery.rewritten_function import Statistics, WithStatistics
 from hlo_surgery.torch.draws import drawn
 from hlo_surgery.torch.evaluation import evaluated

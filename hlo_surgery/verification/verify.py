@@ -17,20 +17,17 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.normalise.calls import CallAxes
-from hlo_surgery.planning.options import PlanningOptions
-from hlo_surgery.planning.plan import Plan
+from hlo_surgery.plan import Plan
+from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import Batch, Request, make_request
+from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewriting.unnamed_arguments import unnamed_text
 from hlo_surgery.rewritten_function import WithStatistics
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.verification.expectations import is_held
-from hlo_surgery.verification.inputs import Arrays, draw_inputs
-from hlo_surgery.verification.padding import with_flags
-from hlo_surgery.verification.reduction import on_trust, with_reduction
-from hlo_surgery.verification.runs import Each, NotFinite, Runs
-from hlo_surgery.verification.tolerances import Comparison
-from hlo_surgery.verification.verdict import Verdict
+from hlo_surgery.verification.inputs import Arrays, draw_inputs, with_flags
+from hlo_surgery.verification.runs import Each, NotFinite, Runs, on_trust, with_reduction
+from hlo_surgery.verification.tolerances import Comparison, Verdict
 
 
 def verify(

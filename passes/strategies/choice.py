@@ -82,7 +82,7 @@ SEVERAL_DEVICES = (
 
 
 class Limits(Protocol):
-    """What a choice is bound to; see `hlo_surgery.planning.options` for what each means."""
+    """What a choice is bound to; see `hlo_surgery.requests.options` for what each means."""
 
     @property
     def strategy(self) -> str:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from hlo_surgery.requests.example_shards import example_shards
+from hlo_surgery.requests.leaves import example_shards
 
 MESH = AbstractMesh((4, 2), ("data", "model"))
 

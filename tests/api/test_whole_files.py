@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hlo_surgery import whole_files
+from hlo_surgery import dumps as whole_files
 from hlo_surgery.cli.commands import main
-from hlo_surgery.whole_files import write_atomically
+from hlo_surgery.dumps import write_atomically
 
 MODULE = Path(__file__).resolve().parent.parent.parent / "fixtures" / "mlp_biases" / "module.mlir"
 WAYS = {

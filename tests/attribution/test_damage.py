@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from hlo_surgery.attribution import open_index, row_files, write_index, writing
-from hlo_surgery.attribution.header import read_header
+from hlo_surgery.attribution import index as row_files
+from hlo_surgery.attribution import open_index, write_index, writing
+from hlo_surgery.attribution.index import read_header
 
 N = 23
 DATA = {"x": np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32), "y": np.arange(N)}

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.attribution import open_index, row_files, write_index, writing
-from hlo_surgery.attribution.digests import digests_of
-from hlo_surgery.attribution.header import read_header, write_header
-from hlo_surgery.attribution.named_rows import named
+from hlo_surgery.attribution import index as row_files
+from hlo_surgery.attribution import open_index, write_index, writing
+from hlo_surgery.attribution.index import digests_of, read_header, write_header
+from hlo_surgery.attribution.rows import named
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RNG = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.attribution import write_index
-from hlo_surgery.attribution.header import read_header
-from hlo_surgery.attribution.rows_apart import spread_places
+from hlo_surgery.attribution.index import read_header
+from hlo_surgery.attribution.rows import spread_places
 
 N, SIZE = 96, 8
 RNG = np.random.default_rng(0)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.attribution import blocks, covariance, preconditioned, scores, write_index
+from hlo_surgery.attribution import covariance, preconditioned, scores, write_index
+from hlo_surgery.attribution import rows as blocks
 
 RNG = np.random.default_rng(1)
 N, Q = 50, 4

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hlo_surgery.attribution import open_index, sole_writer, write_index
+from hlo_surgery.attribution import open_index, write_index
+from hlo_surgery.attribution import writing as sole_writer
 
 DATA = 1 + np.random.default_rng(0).random((40, 3), np.float32)
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.cli.costs import WORK
-from hlo_surgery.cli.memory_plot import blocks
-from hlo_surgery.targets.scheduled.live_memory import Step
+from hlo_surgery.cli.costs import WORK, blocks
+from hlo_surgery.targets.live_memory import Step
 from tests.cli.test_cli import CONTRASTIVE, MLP, answered, rejected
 
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.cli.spelling import SPELLED, spelled
+from hlo_surgery.cli.output import SPELLED, spelled
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.ir import errors
-from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.requests import gradient_outputs
+from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.rewriting import pipeline
 from tests.cli.test_cli import CONTRASTIVE, MLP, MLP_BATCH, SQUARES, answered, command, rejected
 

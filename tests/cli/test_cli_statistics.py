@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.cli.statistics import NEED_A_FUNCTION, listed, parse_statistics, statistics
+from hlo_surgery.cli.asking import NEED_A_FUNCTION, listed, parse_statistics, statistics
 from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, answered, command, rejected
 
 # Each statistic as it may be written, and as Python makes it.

@@ -15,8 +15,8 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 import hlo_surgery as hs
-from hlo_surgery.planning import rooflines
-from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.requests import options as rooflines
+from hlo_surgery.requests.options import roofline
 
 B, LENGTH, WIDTH, WIDER, BOUND = 6, 3, 4, 5, 0.5
 TOLERANCE = 64 * float(jnp.finfo(jnp.float32).eps)

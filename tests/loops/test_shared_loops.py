@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.planning import rooflines
-from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.requests import options as rooflines
+from hlo_surgery.requests.options import roofline
 
 B, WIDTH, WIDER = 6, 4, 5
 TOLERANCE = 64 * float(jnp.finfo(jnp.float32).eps)

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.estimators import NoiseScale
-from hlo_surgery.statistics.weighted.directions import TopDirections
+from hlo_surgery.statistics.directions import TopDirections
 
 MAX_NORM = 0.1
 STATISTICS = {

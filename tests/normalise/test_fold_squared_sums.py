@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from jax import lax
 
-from hlo_surgery.optimizations import fold_squared_sums, optimize
+from hlo_surgery.api import fold_squared_sums, optimize
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
 from tests.strategies.golden import assert_text, parse, text_of

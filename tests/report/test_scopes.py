@@ -13,7 +13,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.rewriting.analysed import refused_outputs
 from hlo_surgery.requests.request import make_request
-from hlo_surgery.rewriting.refusals import roles_of
+from hlo_surgery.rewriting.diagnostics import roles_of
 
 SQUARES_AND_NORMS = {"squares": hs.second_moment(), "norms": hs.norms()}
 CLIPPED = {"clipped": hs.clipped_mean(1.0), "spread": hs.variance()}

@@ -10,7 +10,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.passes.measures import projections
 from hlo_surgery.passes.measures.projections import random_signs
-from hlo_surgery.planning.rooflines import ROOFLINES
+from hlo_surgery.requests.options import ROOFLINES
 from tools.exactness.projections_by_definition import (
     dense_projections_of,
     projections_of,

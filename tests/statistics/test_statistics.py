@@ -9,7 +9,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.estimators import NoiseScale
-from hlo_surgery.statistics.weighted.directions import TopDirections
+from hlo_surgery.statistics.directions import TopDirections
 from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
 
 BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.planning import rooflines
-from hlo_surgery.planning.rooflines import runs_triton
-from hlo_surgery.requests.ambient_target import alone
+from hlo_surgery.requests import options as rooflines
+from hlo_surgery.requests.leaves import alone
+from hlo_surgery.requests.options import runs_triton
 from hlo_surgery.rewriting.pipeline import explain_module
 from tools.bench.gpu.dense_sites import dense_site
 

@@ -12,7 +12,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.planning.rooflines import ROOFLINES
+from hlo_surgery.requests.options import ROOFLINES
 from tests.statistics.statistic_models import draws, in_float64
 
 B, T, D, F, ROWS = 3, 2, 20, 12, 16

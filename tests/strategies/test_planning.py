@@ -11,9 +11,9 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import hlo_surgery as hs
-from hlo_surgery.planning import rooflines
-from hlo_surgery.planning.plan import duration
-from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.plan import duration
+from hlo_surgery.requests import options as rooflines
+from hlo_surgery.requests.options import roofline
 from tests.products import covering
 from tools.exactness.projections_by_definition import projections_of
 

@@ -1,6 +1,6 @@
 """Scheduled HLO as the compilers write it, cut down to what is read from it."""
 
-from hlo_surgery.targets.scheduled.program import parse
+from hlo_surgery.targets.program import parse
 
 
 def program(entry, *computations, header=""):

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.targets.scheduled import trip_counts
-from hlo_surgery.targets.scheduled.estimated_time import estimated_cycles, without_estimate
-from hlo_surgery.targets.scheduled.program import parse
-from hlo_surgery.targets.scheduled.trip_counts import executed
+from hlo_surgery.targets import trip_counts as trip_counts
+from hlo_surgery.targets.program import parse
+from hlo_surgery.targets.times import estimated_cycles, without_estimate
+from hlo_surgery.targets.trip_counts import executed
 from tests.targets.scheduled_programs import computation, loop, program, until
 
 UNHINDERED = 1e30

@@ -4,13 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.planning.rooflines import roofline
-from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
-from hlo_surgery.targets.scheduled.executed_collectives import collectives
-from hlo_surgery.targets.scheduled.executed_flops import flops
-from hlo_surgery.targets.scheduled.kernel_times import seconds_at_peak
-from hlo_surgery.targets.scheduled.program import parse
-from hlo_surgery.targets.scheduled.trip_counts import executed
+from hlo_surgery.requests.options import roofline
+from hlo_surgery.targets.executed import flops, moved_bytes
+from hlo_surgery.targets.program import parse
+from hlo_surgery.targets.times import collectives, seconds_at_peak
+from hlo_surgery.targets.trip_counts import executed
 from tests.targets.scheduled_programs import computation, loop, program, until
 
 

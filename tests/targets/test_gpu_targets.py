@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from hlo_surgery.planning.rooflines import ROOFLINES, roofline
+from hlo_surgery.requests.options import ROOFLINES, roofline
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.gpus import GPUS, PLUGINS, description
 from hlo_surgery.targets.target import compile_for, find_target

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.targets.scheduled.live_memory import staircase
-from hlo_surgery.targets.scheduled.program import parse
+from hlo_surgery.targets.live_memory import staircase
+from hlo_surgery.targets.program import parse
 from tests.targets.scheduled_programs import computation, loop, program, until
 
 

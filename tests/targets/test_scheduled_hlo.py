@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.targets.scheduled.program import parse
-from hlo_surgery.targets.scheduled.shapes import parse_shape
+from hlo_surgery.targets.program import parse, parse_shape
 from tests.targets.scheduled_programs import computation, program
 
 SHAPES = {

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.planning import rooflines
-from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.requests import options as rooflines
+from hlo_surgery.requests.options import roofline
 from tests.products import covering
 
 B, LENGTH, ROWS, WIDTH = 4, 5, 7, 3

@@ -10,7 +10,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.passes.terms import scaling
-from hlo_surgery.planning.rooflines import ROOFLINES
+from hlo_surgery.requests.options import ROOFLINES
 from tests.products import covering
 
 KINDS = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16]

@@ -7,7 +7,7 @@ same estimate.
 import re
 from typing import Any
 
-from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
+from hlo_surgery.targets.program import Computation, Instruction, Program
 
 NOT_OF_THE_FORM = re.compile(r", (?:metadata|backend_config|frontend_attributes|sharding)=.*", re.S)
 CALLED = re.compile(r"(calls|to_apply)=%?[\w.\-]+")

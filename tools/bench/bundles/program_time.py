@@ -16,14 +16,13 @@ from pathlib import Path
 
 import jax
 
-from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.requests.options import roofline
 from hlo_surgery.targets.costs import CLOCKS
-from hlo_surgery.targets.scheduled.estimated_time import FREE_CALLS, estimated_cycles
-from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
-from hlo_surgery.targets.scheduled.executed_flops import flops
-from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program, parse
-from hlo_surgery.targets.scheduled.trip_counts import Executed, executed, summed
+from hlo_surgery.targets.executed import flops, moved_bytes
+from hlo_surgery.targets.program import Computation, Instruction, Program, parse
 from hlo_surgery.targets.target import Target
+from hlo_surgery.targets.times import FREE_CALLS, estimated_cycles
+from hlo_surgery.targets.trip_counts import Executed, executed, summed
 from tools.bench.bundles.count import Count, count_of
 from tools.bench.bundles.equal_fusions import form_of
 from tools.bench.bundles.text import read_bundles

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 import hlo_surgery as hs
-from hlo_surgery.planning.plan import quantity
+from hlo_surgery.plan import quantity
 from tools.bench.comparison.methods import Candidate, DoesNotApply, Method
 from tools.models.problem import Problem
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 import hlo_surgery as hs
-from hlo_surgery.planning.plan import Plan, duration
+from hlo_surgery.plan import Plan, duration
 from tools.bench.comparison.methods import (
     Candidate,
     DoesNotApply,

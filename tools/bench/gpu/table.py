@@ -14,11 +14,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hlo_surgery as hs
-from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.requests.options import roofline
 from hlo_surgery.targets.costs import Cost, cost_of
-from hlo_surgery.targets.scheduled.kernel_times import seconds_at_peak
-from hlo_surgery.targets.scheduled.program import parse
+from hlo_surgery.targets.program import parse
 from hlo_surgery.targets.target import Target
+from hlo_surgery.targets.times import seconds_at_peak
 from tools.bench.gpu.programs import Function, functions, problems
 from tools.models.problem import Problem
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 import hlo_surgery
-from hlo_surgery.whole_files import write_atomically
+from hlo_surgery.dumps import write_atomically
 
 MEASURED = Path(__file__).parent.parent / "measured"
 """The files that the findings rest on."""

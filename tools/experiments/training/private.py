@@ -12,7 +12,7 @@ import jax
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
-from hlo_surgery.optimizers.noise import normal_like
+from hlo_surgery.optimizers.private import normal_like
 from hlo_surgery.optimizers.required import with_statistics
 
 SQUARES = "clipped_second_moment"

@@ -1,0 +1,270 @@
+"""Statistics on the command line: `--statistic NAME(ARGUMENTS)` parsed, and the list of all.
+
+How statistics are asked for on the command line: the options of every command that rewrites.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import typer
+
+import hlo_surgery
+from hlo_surgery import statistics as room
+from hlo_surgery.cli.arguments import parse_batch, parse_custom_calls, parse_port
+from hlo_surgery.cli.output import print_table
+from hlo_surgery.requests.options import WAYS
+from hlo_surgery.statistics.derived import Statistic
+
+INFINITE = ("inf", "float('inf')")
+Maker = Callable[..., Statistic]
+NEED_A_FUNCTION = (
+    "mean_of",
+    "sum_of",
+    "linear_combination",
+    "second_moment_in",
+    "weighted_mean",
+    "weighted_second_moment",
+)
+
+
+def statistics() -> dict[str, Maker]:
+    """The public functions that make statistics, by name."""
+    public = {name: getattr(hlo_surgery, name) for name in hlo_surgery.__all__}
+    return {name: f for name, f in public.items() if f.__module__.startswith(f"{room.__name__}.")}
+
+
+def parse_statistics(given: Sequence[str]) -> dict[str, Statistic]:
+    """Statistics by what was written. Raises ValueError for what is none.
+
+    >>> list(parse_statistics(["second_moment", "norms('parameter', ord=1)"]))
+    ['second_moment', "norms('parameter', ord=1)"]
+    """
+    return {text.strip().removesuffix("()"): _parse_statistic(text) for text in given}
+
+
+def _parse_statistic(text: str) -> Statistic:
+    name, call = _call(text)
+    known = statistics()
+    if name not in known:
+        close = get_close_matches(name, known, n=1, cutoff=0.75)
+        meant = f"did you mean {close[0]}? There" if close else "there"
+        raise ValueError(f"there is no statistic {text!r}; {meant} are {', '.join(known)}")
+    if name in NEED_A_FUNCTION:
+        raise ValueError(
+            f"{name} takes a function, other statistics or arrays; use it from Python, as "
+            f"hlo_surgery.{name}"
+        )
+    try:
+        arguments = [_plain(a) for a in call.args]
+        keywords = {str(k.arg): _plain(k.value) for k in call.keywords}
+    except ValueError:
+        how = f"write {usage(name, known[name])} with numbers, text, lists or dicts"
+        raise ValueError(
+            f"the arguments in --statistic {text!r} are no plain values; {how}"
+        ) from None
+    try:
+        return known[name](*arguments, **keywords)
+    except (TypeError, OverflowError) as problem:
+        raise ValueError(
+            f"--statistic {text!r} does not fit: {problem}; write {usage(name, known[name])}"
+        ) from None
+
+
+def _plain(argument: ast.expr) -> Any:
+    """The value of an argument. Python has no literal for what is infinite."""
+    is_infinite = ast.unparse(argument) in INFINITE
+    return float("inf") if is_infinite else ast.literal_eval(argument)
+
+
+def _call(text: str) -> tuple[str, ast.Call]:
+    """The name in `name` or `name(1, x=2)`, and the call. Nothing is evaluated."""
+    try:
+        match ast.parse(text.strip(), mode="eval").body:
+            case ast.Name(name) as bare:
+                return name, ast.Call(bare, [], [])
+            case ast.Call(ast.Name(name)) as call:
+                return name, call
+            case _:
+                pass
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        pass
+    raise ValueError(
+        f"--statistic {text!r} is no name and no call; write, for example, mean_sign or "
+        "mean_power(3)"
+    )
+
+
+def usage(name: str, maker: Maker) -> str:
+    """A call with the parameters' names and defaults, or a bare name where there are none."""
+    parameters = inspect.signature(maker).parameters.values()
+    each = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    return f"{name}({', '.join(each)})" if each else name
+
+
+def listed() -> list[dict[str, Any]]:
+    """Every statistic: how it is written, what it is, and whether the command line can."""
+    return [
+        {
+            "name": name,
+            "usage": usage(name, maker),
+            "summary": _first_paragraph(maker),
+            "python_only": name in NEED_A_FUNCTION,
+        }
+        for name, maker in statistics().items()
+    ]
+
+
+def _first_paragraph(maker: Callable[..., Any]) -> str:
+    """What a statistic's docstring begins with, in one line."""
+    return " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
+
+
+def print_statistics(rows: Sequence[dict[str, Any]]) -> None:
+    """The list as a table."""
+    cells = (
+        (row["usage"], row["summary"], "Python only" if row["python_only"] else "") for row in rows
+    )
+    print_table("statistics", ("statistic", "value", ""), cells)
+
+
+Gradients = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gradient",
+        metavar="OUTPUT",
+        help="Output that is a gradient, or tree of them, by name or position; else what is like "
+        "the arguments.",
+    ),
+]
+Loss = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told."
+    ),
+]
+LossReduction = Annotated[
+    str, typer.Option(help="How the loss reduces over the examples: mean or sum.")
+]
+OnMixing = Annotated[
+    str, typer.Option(help="What to do where examples mix: refuse, or contribution.")
+]
+IsReal = Annotated[
+    str | None,
+    typer.Option(
+        "--is-real",
+        metavar="ARG",
+        help="Argument that says which examples are no padding; else all are.",
+    ),
+]
+CustomCalls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--custom-call",
+        metavar="NAME=AXES:AXES",
+        help="Custom call that takes the examples one by one, by its target or kernel: their axes "
+        "in its operands and results, such as kernel=0,0,-:0, - for none. Trusted.",
+    ),
+]
+RowsPerExample = Annotated[
+    int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
+]
+Segments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--segments",
+        metavar="ARG=IDS",
+        hidden=True,
+        help="Refused: rows that belong to examples by ids are not taken.",
+    ),
+]
+Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
+MemoryBudget = Annotated[
+    str | None,
+    typer.Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."),
+]
+PlannedTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target", metavar="TARGET", help="Device to plan for, such as tpu:v5e; else JAX's own."
+    ),
+]
+ReuseGradient = Annotated[
+    bool | None,
+    typer.Option(
+        help="Take gradients from each example's, or keep their ops; else what is cheaper."
+    ),
+]
+Shards = Annotated[int | None, typer.Option(help="Over how many devices the examples will lie.")]
+
+# What the options below were given as, by name; `taking_how` puts the options in place of a
+# parameter of this type.
+How = dict[str, Any]
+
+
+def _options(
+    gradient: Gradients = None,
+    loss: Loss = None,
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
+    is_real: IsReal = None,
+    custom_call: CustomCalls = None,
+    rows_per_example: RowsPerExample = 1,
+    segments: Segments = None,
+    strategy: Strategy = "auto",
+    memory_budget: MemoryBudget = None,
+    target: PlannedTarget = None,
+    reuse_gradient: ReuseGradient = None,
+    shards: Shards = None,
+) -> None: ...
+
+
+def taking_how(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `how` collects the options shared by all, for typer."""
+    own, shared = inspect.signature(command), inspect.signature(_options).parameters
+
+    def called(**given: Any) -> None:
+        command(
+            **{n: x for n, x in given.items() if n not in shared}, how={n: given[n] for n in shared}
+        )
+
+    spread = [
+        q for p in own.parameters.values() for q in (shared.values() if p.name == "how" else [p])
+    ]
+    called.__signature__ = own.replace(parameters=spread)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in spread}
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    return called
+
+
+def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
+    """What the library's functions take, from what the command line gives."""
+    own = ("gradient", "memory_budget", "custom_call", "segments")
+    rest = {name: given for name, given in how.items() if name not in own}
+    return rest | {
+        "batch": parse_batch(batch),
+        "statistics": parse_statistics(statistics),
+        "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
+        "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
+        "custom_calls": parse_custom_calls(how["custom_call"] or []),
+        "segments": how["segments"],
+        "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
+        "memory_budget": parse_bytes(how["memory_budget"]),
+    }
+
+
+def parse_bytes(text: str | None) -> int | None:
+    """A number of bytes with an optional unit. Raises ValueError for anything else.
+
+    >>> parse_bytes("64MB"), parse_bytes("4096")
+    (64000000, 4096)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+) *([kMGT]?)B?", text)
+    if not found:
+        raise ValueError(f"{text!r} is no number of bytes; write 4096, 64MB or 2GB")
+    return int(found[1]) * 1000 ** " kMGT".index(found[2] or " ")

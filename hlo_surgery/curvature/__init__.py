@@ -1,1 +1,0 @@
-"""Curvature: losses that statistics of curvature are taken of, and what is made of these."""

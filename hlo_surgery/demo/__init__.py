@@ -1,1 +1,0 @@
-"""The demo: models in plain JAX, and the steps that they are taken through."""

@@ -1,0 +1,160 @@
+"""Plans: what is done for each gradient output, as values that print."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_surgery.dumps import counted
+from hlo_surgery.passes.dataflow.kernels import Trusted
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
+
+LISTED = 12
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """One gradient output: its sites, its tail's ops, and the strategy for each statistic.
+
+    `lifted_bytes`: what the gradients of all examples would take at once; `chunk`: how many a loop
+    takes at once; `predicted`: what every strategy that applies would cost, one statistic at a
+    time; square, which shares nothing between them, for all that it makes.
+    """
+
+    name: str
+    sites: tuple[SitePlan, ...]
+    tail: tuple[str, ...]
+    strategies: Mapping[Any, str]
+    lifted_bytes: int
+    chunk: int
+    predicted: Mapping[str, Predicted]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done for each gradient output, and which data of the batch is taken as constant.
+
+    `unmarked`: those of `data` of which nobody has said that they are constants. `loss`: the output
+    that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
+    `trusted`: calls of which is declared, and not proved, that they take examples one by one.
+    `unnamed`: arguments with as many rows as there are examples that are not named as the batch's,
+    which count as known to everybody.
+    """
+
+    batch_size: int
+    loss_reduction: str
+    outputs: tuple[OutputPlan, ...]
+    data: tuple[Reason, ...] = ()
+    loss: str = ""
+    others: tuple[str, ...] = ()
+    trusted: tuple[Trusted, ...] = ()
+    unnamed: tuple[str, ...] = ()
+    unmarked: tuple[Reason, ...] = ()
+
+    def __str__(self) -> str:
+        given = [f"  {each}" for each in self.given()]
+        taken = [f"  {self.taken()}"] if self.others else []
+        beside = [f"  {self.beside_batch()}"] if self.unnamed else []
+        told = [*given, *taken, *beside]
+        return "\n".join([self.head(), *told, *map(_output_text, self.outputs)])
+
+    def head(self) -> str:
+        """How many examples there are, and how the loss is said to reduce them."""
+        said = f"loss reduced by {self.loss_reduction} (taken on trust)"
+        return f"{counted(self.batch_size, 'example')}, {said}"
+
+    def given(self) -> list[str]:
+        """What else is given, and not proved: constants of the batch, and what calls do."""
+        data = [f"taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
+        return [*data, *map(str, self.trusted)]
+
+    def taken(self) -> str:
+        """Which outputs count as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
+        others = [f"{name} (the loss)" if name == self.loss else name for name in self.others]
+        gradients = f"gradients: {listing([output.name for output in self.outputs])}"
+        return gradients + (f"; no gradients: {listing(others)}" if others else "")
+
+    def beside_batch(self) -> str:
+        """Which arguments look like the batch's, and are not named: "the same for all examples: y
+        int32[8], with as many rows as there are examples; name what belongs to these (...)".
+        """
+        return (
+            f"the same for all examples: {listing(self.unnamed)}, with as many rows as there are "
+            "examples; name what belongs to these (batch_argnums, batch, --batch)"
+        )
+
+
+def _output_text(output: OutputPlan) -> str:
+    strategies = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
+    lines = [f"{output.name}  [{strategies}]"]
+    lines += [f"  {output.note}"] if output.note else []
+    lines += [
+        f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B"
+        for s in output.sites
+    ]
+    lines += [f"  tail {' '.join(map(bare, output.tail))}"] if output.tail else []
+    lines += (
+        [f"  predicted {'; '.join(map(predicted_text, output.predicted.items()))}"]
+        if output.predicted
+        else []
+    )
+    return "\n".join(
+        [*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"]
+    )
+
+
+def plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
+    """The cells of a gradient in a table: name, a strategy for each statistic, sites, their FLOPs,
+    their bytes, tail, and what strategies were predicted to take; what there are several of, by
+    line.
+    """
+    sites = output.sites
+    return [
+        output.name,
+        *(output.strategies[name] for name in statistics),
+        "\n".join(bare(site_text(site)) for site in sites) or output.note,
+        "\n".join(quantity(site.flops) for site in sites),
+        "\n".join(quantity(site.bytes) for site in sites),
+        " ".join(map(bare, output.tail)),
+        "\n".join(map(predicted_text, output.predicted.items())),
+    ]
+
+
+def predicted_text(strategy: tuple[str, Predicted]) -> str:
+    """A strategy and its predicted cost: 'square +1.2 us, 64 kB'."""
+    name, cost = strategy
+    return f"{name} {duration(cost.seconds)}, {quantity(cost.temporaries)}B"
+
+
+def duration(seconds: float) -> str:
+    """Signed seconds with a unit: 1.234e-5 -> '+12.3 us'."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:+.3g} {unit}"
+    return f"{seconds / 1e-9:+.3g} ns"
+
+
+def site_text(site: SitePlan) -> str:
+    """The op, its line, and its runs in a loop: 'stablehlo.dot_general at model.py:9, 12 times'."""
+    return f"{site.op} at {site.where}" + (f", {site.trips} times" if site.trips > 1 else "")
+
+
+def listing(each: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(each) - LISTED
+    return ", ".join(each[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def bare(op: str) -> str:
+    """The name of an op without its dialect: 'stablehlo.dot_general' -> 'dot_general'."""
+    return op.removeprefix("stablehlo.")
+
+
+def quantity(number: float) -> str:
+    """A number with a unit prefix: 12345 -> '12.3 k'."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if number < 1000:
+            return f"{number:.3g} {prefix}"
+        number /= 1000
+    return f"{number:.3g} P"

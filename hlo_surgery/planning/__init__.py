@@ -1,1 +1,0 @@
-"""Planning: what strategies would take on a device, and which each gradient and measure gets."""

@@ -1,0 +1,341 @@
+"""In place: which results of a scheduled instruction lie in the memory of one of its operands.
+
+Executed FLOPs: what one run of an instruction of a scheduled program computes.
+
+XLA's own total takes each loop's body once; these are to be multiplied by the runs. They are
+counted as XLA counts: a multiplication and an addition are two, and exponentials and their like are
+none.
+
+Executed bytes: what one run of a scheduled instruction reads from main memory and writes there.
+
+Each operand is read once and each result is written once; of an array that is sliced, gathered from
+or updated in place, only the part. What stays on the chip, and what a fusion computes on its way,
+moves nothing.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_surgery.targets.program import Array, Computation, Instruction, Program, Shape, arrays
+
+# What writes into its first operand, and which operand it writes.
+UPDATES = {"dynamic-update-slice": 1, "scatter": -1}
+
+
+def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
+    """The operand that each result is written over, both from 0; a result of none is left out.
+
+    The compiler for TPU says so in its own words, others by an attribute, or not at all where a
+    fusion ends in an update of a slice, as loops over stacked arrays do.
+    """
+    listed = re.search(r'"aliasing_operands":\{"lists":\[(.+?)\]\}\}', instruction.text)
+    if listed:
+        groups = [
+            list(map(int, re.findall(r"\d+", group)))
+            for group in re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
+        ]
+        count = len(instruction.operands)
+        # Counted through operands and results; a group of operands alone says that they are one
+        # buffer already.
+        return {i - count: min(group) for group in groups for i in group if i >= count > min(group)}
+    given = re.search(r"output_to_operand_aliasing=\{(.*?\))\}", instruction.text)
+    if given:
+        pairs = re.findall(r"\{(\d*)\}: \((\d+), \{\}", given[1])
+        return {int(result or 0): int(operand) for result, operand in pairs}
+    if instruction.opcode in UPDATES:
+        return {0: 0}
+    called = instruction.called("calls") if instruction.opcode == "fusion" else None
+    return dict(_written(program.computations[called])) if called else {}
+
+
+def _written(fused: Computation) -> Iterator[tuple[int, int]]:
+    """The parameters of a fusion that its results update."""
+    names = fused.root.operands if fused.root.opcode == "tuple" else [fused.root.name]
+    for place, root in enumerate(origin(fused, name) for name in names):
+        if root.opcode in UPDATES:
+            written = origin(fused, root.operands[0])
+            if written.opcode == "parameter":
+                yield place, int(written.argument)
+
+
+def origin(computation: Computation, name: str) -> Instruction:
+    """The instruction whose value bears this name, behind bitcasts."""
+    instruction = computation.named[name]
+    while instruction.opcode == "bitcast":
+        instruction = computation.named[instruction.operands[0]]
+    return instruction
+
+
+ELEMENTWISE = (
+    *(
+        "abs",
+        "add",
+        "and",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+        "divide",
+        "floor",
+        "imag",
+        "is-finite",
+    ),
+    *(
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "real",
+        "remainder",
+        "round-nearest-afz",
+    ),
+    *(
+        "round-nearest-even",
+        "select",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "sign",
+    ),
+    *("subtract", "xor"),
+)
+
+
+def flops(program: Program, computation: Computation, instruction: Instruction) -> int:
+    """The FLOPs of one run; none for what a loop or a call runs, nor for custom calls but GPUs'
+    contractions and convolutions.
+    """
+    operands = [computation.named[name].shape for name in instruction.operands]
+    given = [array for shape in operands for array in arrays(shape)]
+    made = next(arrays(instruction.shape), None)
+    match instruction.opcode:
+        case "fusion":
+            inside = program.computations[instruction.called("calls") or ""]
+            return sum(flops(program, inside, each) for each in inside.instructions)
+        case "dot":
+            return 2 * _elements(made) * _contracted(instruction, given[0])
+        case "convolution":
+            return _convolution(instruction, given[0], given[1], made)
+        case (
+            "reduce"
+            | "reduce-window"
+            | "scatter"
+            | "select-and-scatter"
+            | "all-reduce"
+            | "reduce-scatter"
+        ):
+            return _applications(instruction, given, made) * _reducer(program, instruction)
+        case "custom-call" if is_fused_kernel(instruction):
+            return _fused_kernel(given)
+        case "custom-call":
+            return _library_call(instruction, given, made)
+        case opcode:
+            return _elements(made) if opcode in ELEMENTWISE else 0
+
+
+def library(instruction: Instruction) -> str:
+    """Which function of cuBLAS or cuDNN a custom call is: "__cublas$lt$matmul"; else ""."""
+    found = re.search(r'custom_call_target="(__cu(?:blas|dnn)\$[^"]*)"', instruction.text)
+    return found[1] if found else ""
+
+
+def is_fused_kernel(call: Instruction) -> bool:
+    """Whether a call is to the kernel of the strategy `fused`, on a GPU."""
+    return "__gpu$xla.gpu.triton" in call.text and 'name = "fused"' in call.text
+
+
+def _fused_kernel(given: Sequence[Array]) -> int:
+    """Of operands [B, positions, elements], behind the numbers of each example."""
+    _, left, right = given
+    return 2 * math.prod(left.dims) * right.dims[-1]
+
+
+def _library_call(call: Instruction, given: Sequence[Array], made: Array | None) -> int:
+    name = library(call)
+    if name.startswith("__cublas"):
+        found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', call.text)
+        over = [int(d) for d in re.findall(r"\d+", found[1])] if found else []
+        return 2 * _elements(made) * math.prod(given[0].dims[d] for d in over)
+    if "$convForward" in name or "$convBiasActivationForward" in name:
+        return _convolution(call, given[0], given[1], made)
+    # Each is the convolution in which it and both its operands take part: images, windows, results.
+    if "$convBackwardFilter" in name and made:
+        return _convolution(call, given[0], made, given[1])
+    if "$convBackwardInput" in name and made:
+        return _convolution(call, made, given[1], given[0])
+    return 0
+
+
+def _elements(array: Array | None) -> int:
+    return math.prod(array.dims) if array else 0
+
+
+def _sizes(text: str, name: str) -> list[int]:
+    found = re.search(rf"\b{name}=\{{?([\d,x]+)", text)
+    return [int(size) for size in re.split("[,x]", found[1]) if size] if found else []
+
+
+def _contracted(dot: Instruction, left: Array) -> int:
+    return math.prod(left.dims[d] for d in _sizes(dot.text, "lhs_contracting_dims"))
+
+
+def _reducer(program: Program, instruction: Instruction) -> int:
+    """The FLOPs of one application of the reducer."""
+    inside = program.computations.get(instruction.called("to_apply") or "")
+    return sum(flops(program, inside, each) for each in inside.instructions) if inside else 0
+
+
+def _applications(instruction: Instruction, given: Sequence[Array], made: Array | None) -> int:
+    """How often a reducer is applied."""
+    if instruction.opcode == "reduce":
+        return _elements(given[0]) - _elements(made)
+    if instruction.opcode == "reduce-window":
+        # A window as long as its axis makes running or whole sums: one step an element, however it
+        # is written.
+        windows = zip(_sizes(instruction.text, "size"), given[0].dims, strict=True)
+        return _elements(made) * max(
+            1, math.prod(size for size, axis in windows if size < axis) - 1
+        )
+    return _elements(given[-1])
+
+
+def _convolution(instruction: Instruction, left: Array, right: Array, made: Array | None) -> int:
+    """As a contraction over input features and window places that meet no padding or dilation."""
+    found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.text)
+    if found is None or made is None:
+        return 0
+    inputs, kernel, outputs = found.groups()
+    groups = (_sizes(instruction.text, "batch_group_count") or [1])[0]
+    places = 1
+    for number, axis in enumerate(sorted(label for label in outputs if label.isdigit())):
+        sizes = left.dims[inputs.index(axis)], made.dims[outputs.index(axis)]
+        places *= _window_places(instruction.text, number, *sizes)
+    channels = right.dims[kernel.index("i")] * right.dims[kernel.index("o")]
+    return 2 * channels * left.dims[inputs.index("b")] // groups * places
+
+
+def _window_places(text: str, axis: int, size: int, outputs: int) -> int:
+    """Along an axis, the pairs of output and window element that meet an element of the input."""
+
+    def option(name: str, default: int) -> int:
+        return (_sizes(text, name) or [default] * (axis + 1))[axis]
+
+    padding = re.search(r"\bpad=([-\d_x]+)", text)
+    low = int(padding[1].split("x")[axis].split("_")[0]) if padding else 0
+    starts = np.arange(outputs) * option("stride", 1) - low
+    dilation, places = option("lhs_dilate", 1), 0
+    for element in range(option("size", 1)):
+        met = starts + element * option("rhs_dilate", 1)
+        places += int(((met % dilation == 0) & (met >= 0) & (met < size * dilation)).sum())
+    return places
+
+
+FREE = (
+    *(
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "while",
+        "call",
+        "conditional",
+        "opt-barrier",
+    ),
+    *("after-all", "add-dependency", "partition-id", "replica-id"),
+)
+READS_PART = frozenset(["dynamic-slice", "slice", "gather"])
+COPIES = frozenset(["copy-start", "slice-start", "dynamic-slice-start"])
+MAIN = 0
+
+
+def moved_bytes(program: Program, computation: Computation, instruction: Instruction) -> int:
+    """The bytes of one run; none for what a loop or a call runs."""
+    opcode = instruction.opcode
+    if opcode in FREE or opcode.endswith(("-done", "-update")):
+        return 0
+    if opcode in COPIES:
+        target, source = copied(instruction)
+        return target.bytes * [target.space, source.space].count(MAIN)
+    operands = [computation.named[name].shape for name in instruction.operands]
+    if opcode == "fusion":
+        inside = program.computations[instruction.called("calls") or ""]
+        given = zip(inside.parameters, operands, strict=True)
+        return sum(_read_inside(inside, each, shape) for each, shape in given) + _made_inside(
+            inside, instruction.shape
+        )
+    shape, returns_operands = (
+        instruction.shape,
+        opcode.endswith("-start") and opcode != "all-reduce-start",
+    )
+    if returns_operands and not isinstance(shape, Array):
+        shape = shape[1]
+    if library(instruction) and not isinstance(shape, Array):
+        # The last is a workspace, of which it is not known how much is used.
+        shape = shape[:-1]
+    return sum(_read(instruction, *each) for each in enumerate(operands)) + _made(
+        computation, instruction.name, shape
+    )
+
+
+def copied(start: Instruction) -> tuple[Array, Array]:
+    """The result of an asynchronous copy, and the array that it copies, or copies a part of."""
+    shape: Any = start.shape
+    return (shape[0], shape[1]) if start.opcode == "copy-start" else (shape[1], shape[0][0])
+
+
+def _main_bytes(shape: Shape) -> int:
+    return sum(array.bytes for array in arrays(shape) if array.space == MAIN)
+
+
+def _all_bytes(shape: Shape) -> int:
+    return sum(array.bytes for array in arrays(shape))
+
+
+def _read(reader: Instruction, place: int, operand: Shape) -> int:
+    """What an instruction reads of one operand."""
+    if place == 0 and reader.opcode in UPDATES:
+        return 0
+    whole = _main_bytes(operand)
+    return (
+        min(whole, _all_bytes(reader.shape))
+        if place == 0 and reader.opcode in READS_PART
+        else whole
+    )
+
+
+def _read_inside(fused: Computation, parameter: Instruction, operand: Shape) -> int:
+    """What a fusion reads of one operand, by those that use it."""
+    names, parts = [parameter.name], 0
+    for name in names:
+        for user in fused.users.get(name, []):
+            if user.opcode == "bitcast":
+                names.append(user.name)
+            else:
+                parts += sum(
+                    _read(user, i, operand) for i, used in enumerate(user.operands) if used == name
+                )
+    return min(_main_bytes(operand), parts)
+
+
+def _made(computation: Computation, name: str, shape: Shape) -> int:
+    """What is written for a result; where one is scattered into, the part is read before."""
+    maker = origin(computation, name)
+    if maker.opcode not in UPDATES or not _main_bytes(shape):
+        return _main_bytes(shape)
+    part = _all_bytes(computation.named[maker.operands[UPDATES[maker.opcode]]].shape)
+    return 2 * part if maker.opcode == "scatter" else part
+
+
+def _made_inside(fused: Computation, shape: Shape) -> int:
+    if isinstance(shape, Array) or fused.root.opcode != "tuple":
+        return _made(fused, fused.root.name, shape)
+    return sum(_made(fused, *each) for each in zip(fused.root.operands, shape, strict=True))

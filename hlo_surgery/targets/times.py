@@ -1,0 +1,303 @@
+"""Executed collectives: how often a scheduled program runs each communication between devices.
+
+Kernel times: the least time of a GPU's kernels at its peak rates, one after the other.
+
+A kernel is what the scheduled program runs at once: a fusion, or a call of cuBLAS or cuDNN. Its
+dots and convolutions run on tensor cores, at the rate of their operands' type, its other FLOPs on
+CUDA cores, beside which memory is read and written: it takes as long as the longest of these.
+
+Estimated time: a scheduled program's cycles as the compiler for TPU estimates and writes them.
+
+Instructions run one after another, a loop's body as often as it runs. Copies between main memory
+and the chip's own go on meanwhile, one after another on one channel, and hold the program up only
+where their end is waited for. What has no estimate counts as nothing, and is listed.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hlo_surgery.passes.strategies.gradient_costs import Roofline
+from hlo_surgery.targets.executed import (
+    COPIES,
+    FREE,
+    copied,
+    flops,
+    is_fused_kernel,
+    library,
+    moved_bytes,
+)
+from hlo_surgery.targets.program import Array, Computation, Instruction, Program, arrays
+from hlo_surgery.targets.trip_counts import (
+    Executed,
+    Known,
+    entered,
+    executed,
+    known_scalars,
+    summed,
+)
+
+COLLECTIVES = (
+    *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"),
+    *("ragged-all-to-all", "reduce-scatter"),
+)
+
+
+def collectives(program: Program) -> dict[str, int | None]:
+    """The runs of each kind, None if unknown.
+
+    One that is spread over several fusions, as on TPU, is known by its channel.
+    """
+    times = dict[tuple[str, str], int | None]()
+    for run in executed(program):
+        called = run.instruction.called("calls")
+        for each in program.computations[called].instructions if called else (run.instruction,):
+            kind = each.opcode.removesuffix("-start")
+            if kind in COLLECTIVES:
+                channel = re.search(r"channel_id=(\d+)", each.text)
+                times[kind, channel[1] if channel else each.name] = run.times
+    return dict(sorted(summed((kind, runs) for (kind, _), runs in times.items()).items()))
+
+
+Branch = Callable[[Sequence[float]], float]
+NARROW = frozenset(["bf16", "f16"])
+
+
+def kernels(program: Program) -> Iterator[Executed]:
+    """What runs on the device by itself, with the number of runs."""
+    for run in executed(program):
+        if _is_kernel(run.instruction):
+            yield run
+
+
+def _is_kernel(instruction: Instruction) -> bool:
+    opcode = instruction.opcode
+    return opcode not in FREE and not opcode.endswith(("-done", "-update"))
+
+
+def seconds_at_peak(program: Program, device: Roofline, branch: Branch = max) -> float:
+    """The least time of all kernels, one after the other; of a conditional that of the `branch`
+    that takes longest, or least. Trip counts must be known.
+    """
+    entry = program.entry
+    return _seconds(program, entry, [None] * len(entry.parameters), device, branch)
+
+
+def _seconds(
+    program: Program,
+    computation: Computation,
+    arguments: Sequence[Known],
+    device: Roofline,
+    branch: Branch,
+) -> float:
+    scalars, total = known_scalars(program, computation, arguments), 0.0
+    for each in computation.instructions:
+        if _is_kernel(each):
+            total += kernel_seconds(program, computation, each, device)
+        inner = [
+            (rounds or 0) * _seconds(program, inside, given, device, branch)
+            for inside, given, rounds in entered(program, each, scalars)
+        ]
+        total += branch(inner) if each.opcode == "conditional" else sum(inner)
+    return total
+
+
+def kernel_seconds(
+    program: Program, computation: Computation, instruction: Instruction, device: Roofline
+) -> float:
+    """The least time of one run."""
+    total = flops(program, computation, instruction)
+    tensor, seconds = 0, 0.0
+    for inside, each in contractions(program, computation, instruction):
+        made = flops(program, inside, each)
+        tensor += made
+        seconds += made / contraction_rate(inside, each, device)
+    moved = moved_bytes(program, computation, instruction)
+    vector = (total - tensor) / device.vector_flops
+    return max(seconds, vector, moved / device.bandwidth)
+
+
+def contractions(
+    program: Program, computation: Computation, instruction: Instruction
+) -> Iterator[tuple[Computation, Instruction]]:
+    """What of a kernel is left to tensor cores."""
+    if instruction.opcode == "fusion":
+        inside = program.computations[instruction.called("calls") or ""]
+        for each in inside.instructions:
+            yield from contractions(program, inside, each)
+    elif (
+        instruction.opcode in ("dot", "convolution")
+        or library(instruction)
+        or is_fused_kernel(instruction)
+    ):
+        yield computation, instruction
+
+
+def contraction_rate(computation: Computation, dot: Instruction, device: Roofline) -> float:
+    """FLOP/s by the type of the operands, and by what is asked of float32: TF32 by default, three
+    of them for "high", and none for "highest", which is left to the CUDA cores.
+    """
+    # A fused kernel's first operand is the examples' numbers; single positions it multiplies.
+    is_kernel = is_fused_kernel(dot)
+    contracted = next(arrays(computation.named[dot.operands[1 if is_kernel else 0]].shape))
+    if is_kernel and contracted.dims[1] == 1:
+        return device.vector_flops
+    dtype = contracted.dtype
+    if dtype in NARROW:
+        return device.rate(narrow=True)
+    asked = re.search(r'operand_precision=\{(\w+)|"operand_precision":\["(\w+)"', dot.text)
+    precision = (asked[1] or asked[2]).lower() if asked else "default"
+    if precision == "highest" or dtype == "f64":
+        return device.vector_flops
+    return device.rate(narrow=False) / (3 if precision == "high" else 1)
+
+
+MAIN, CHIP = 0, 1
+# Calls that compute nothing, and the ends of collectives, whose beginnings are listed.
+FREE_CALLS = {"AllocateBuffer", "AsyncCollectiveDone", "ConcatBitcast"}
+# What is listed by itself, and not by the fusion that it is a part of.
+TELLING = (*COLLECTIVES, "scatter", "gather", "sort")
+
+
+CyclesOf = Callable[[Instruction], float]
+
+
+@dataclass
+class Clock:
+    """Cycles now, until when the copying channel is busy, and when each begun copy is done."""
+
+    bytes_per_cycle: float
+    cycles_of: CyclesOf
+    now: float = 0.0
+    busy_until: float = 0.0
+    done: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def estimated_cycles(
+    program: Program, bytes_per_cycle: float, cycles_of: CyclesOf | None = None
+) -> float:
+    """The cycles of one run; `bytes_per_cycle`: what main memory delivers.
+
+    `cycles_of` tells an instruction's cycles, by default the compiler's own estimate.
+
+    Raises ValueError where the trip count of a loop is unknown.
+
+    >>> from hlo_surgery.targets.program import parse
+    >>> program = parse('''HloModule m, is_scheduled=true
+    ... ENTRY %main (x: f32[512]) -> f32[512] {
+    ...   %x = f32[512]{0} parameter(0)
+    ...   %start = (f32[512]{0:S(1)}, f32[512]{0}, u32[]) copy-start(%x)
+    ...   %y = f32[512]{0} negate(%x), backend_config={"estimated_cycles":"30"}
+    ...   %z = f32[512]{0:S(1)} copy-done(%start)
+    ...   ROOT %w = f32[512]{0} add(%y, %z), backend_config={"estimated_cycles":"5"}
+    ... }''')
+    >>> estimated_cycles(program, bytes_per_cycle=32)
+    69.0
+    """
+    clock = Clock(
+        bytes_per_cycle, cycles_of or (lambda instruction: instruction.estimated_cycles or 0)
+    )
+    _run(program, program.entry, [None] * len(program.entry.parameters), clock)
+    return max(clock.now, clock.busy_until)
+
+
+def has_estimates(program: Program) -> bool:
+    """Whether the compiler estimated any instruction."""
+    return any(each.instruction.estimated_cycles is not None for each in executed(program))
+
+
+def _run(
+    program: Program, computation: Computation, arguments: Sequence[Known], clock: Clock
+) -> None:
+    scalars = known_scalars(program, computation, arguments)
+    for each in computation.instructions:
+        clock.now += clock.cycles_of(each)
+        if each.opcode in COPIES:
+            clock.busy_until = (
+                max(clock.now, clock.busy_until)
+                + moved_bytes(program, computation, each) / clock.bytes_per_cycle
+            )
+            clock.done[each.name] = clock.busy_until
+        elif each.opcode.endswith("-done"):
+            clock.now = max(clock.now, clock.done.get(each.operands[0], 0.0))
+        elif each.opcode == "conditional":
+            _run_slowest(program, each, scalars, clock)
+        else:
+            for inside, given, rounds in entered(program, each, scalars):
+                _repeat(program, inside, given, rounds, clock)
+
+
+def _repeat(
+    program: Program,
+    body: Computation,
+    arguments: Sequence[Known],
+    rounds: int | None,
+    clock: Clock,
+) -> None:
+    """The first round finds the channel as before the loop; the others are like the second."""
+    if rounds is None:
+        raise ValueError(
+            "the trip count of a loop depends on data, and so does the time of the program"
+        )
+    for _ in range(min(rounds, 1)):
+        _run(program, body, arguments, clock)
+    if rounds > 1:
+        now, busy_until = clock.now, clock.busy_until
+        _run(program, body, arguments, clock)
+        clock.now += (rounds - 2) * (clock.now - now)
+        clock.busy_until += (rounds - 2) * (clock.busy_until - busy_until)
+
+
+def _run_slowest(
+    program: Program, conditional: Instruction, scalars: dict[str, Known], clock: Clock
+) -> None:
+    """Of a conditional, the branch that takes longest."""
+    clocks = list[Clock]()
+    for inside, given, _ in entered(program, conditional, scalars):
+        clocks.append(copy.deepcopy(clock))
+        _run(program, inside, given, clocks[-1])
+    slowest = max(clocks, key=lambda each: each.now)
+    clock.now, clock.busy_until = slowest.now, slowest.busy_until
+
+
+def without_estimate(program: Program) -> dict[str, int | None]:
+    """What has no estimate, and its runs, None if unknown: by opcode, or custom call target."""
+    lacking = (each for each in executed(program) if _lacks_estimate(program, each.instruction))
+    return summed((_label(program, each.instruction), each.times) for each in lacking)
+
+
+def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
+    opcode, shape = instruction.opcode, instruction.shape
+    if opcode in COPIES:
+        return {array.space for array in copied(instruction)} - {MAIN, CHIP} != set()
+    if (
+        instruction.estimated_cycles is not None
+        or opcode in FREE
+        or opcode.endswith(("-done", "-update"))
+    ):
+        return False
+    # Scalars are computed beside everything else.
+    scalar = isinstance(shape, Array) and not shape.dims
+    return not scalar and not FREE_CALLS & {_target(each) for each in _parts(program, instruction)}
+
+
+def _label(program: Program, instruction: Instruction) -> str:
+    parts = _parts(program, instruction)
+    kinds = {each.opcode.removesuffix("-start") for each in parts}
+    telling = next((kind for kind in TELLING if kind in kinds), None)
+    target = next(filter(None, map(_target, parts)), None)
+    return telling or target or instruction.opcode.removesuffix("-start")
+
+
+def _parts(program: Program, instruction: Instruction) -> tuple[Instruction, ...]:
+    """What a fusion or an asynchronous call is made of; else the instruction itself."""
+    called = instruction.called("calls") or (
+        instruction.opcode == "call-start" and instruction.called("to_apply")
+    )
+    return program.computations[called].instructions if called else (instruction,)
+
+
+def _target(instruction: Instruction) -> str | None:
+    found = re.search(r'custom_call_target="([^"]*)"', instruction.text)
+    return found[1] if found else None
