@@ -23,6 +23,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
@@ -265,16 +266,18 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
 
 def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     """The largest magnitude along all other dimensions, these dimensions in their order."""
-    return _in_order(jnp.max(jnp.abs(x), _others(x, dims), initial=0), dims)
+    zero = jnp.zeros((), jnp.abs(x).dtype)
+    return _in_order(lax.reduce(jnp.abs(x), zero, lax.max, _others(x, dims)), dims)
 
 
 def lost_beside(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Where one factor may have lost what counts beside the other, from the largest magnitudes: the
-    other's square is beyond all numbers, and all of this one so small that zeros may be rounding.
+    """Where one of two factors may have lost what counts beside the other, from the largest
+    magnitudes: the other's square is beyond all numbers, and all of the one so small that zeros may
+    be rounding.
     """
     limits = jnp.finfo(one.dtype)
     large, small = 2.0 ** (limits.maxexp // 2), float(limits.tiny) / float(limits.eps)
-    return (other >= large) & (one < small)
+    return (jnp.maximum(one, other) >= large) & (jnp.minimum(one, other) < small)
 
 
 def _others(x: jax.Array, dims: Dims) -> list[int]:
