@@ -57,6 +57,11 @@ def looped_gradients(
     shards = math.gcd(size, schedule.shards)
     count = size // shards
     chunk = min(schedule.chunk, count)
+    if shards == chunk == 1:
+        sums, rows = _one_by_one(
+            function, known, size, schedule.written_out, (summand, row), beside
+        )
+        return sums, jax.tree.map(partial(rows_where, counted), rows)
     taken = partial(_taken(function, known, size, shards, beside), summand, row)
 
     def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
@@ -75,6 +80,36 @@ def looped_gradients(
     total = jax.tree.map(partial(_summed, 0), sums)
     whole_rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
     return total, jax.tree.map(partial(rows_where, counted), whole_rows)
+
+
+def _one_by_one(
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    written_out: bool,
+    takes: tuple[Take, Take],
+    beside: tuple[jax.Array, ...],
+) -> tuple[Any, Any]:
+    """The same for one example a step on one device: no `vmap`, and no dimensions of size 1."""
+    (summand, row), of_one = takes, from_exposed(function, function.of_one)
+    positions = example_positions(function)
+    exposed = [*exposed_examples(function, known, size), *beside]
+    dims = [*positions, *[0] * len(beside)]
+
+    def taken(number: jax.Array) -> tuple[Any, Any]:
+        at = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
+        pairs = zip(exposed, dims, strict=True)
+        own = [x if dim is None else at(x, number, dim) for x, dim in pairs]
+        gradient = of_one(*own[: len(positions)])
+        return summand(gradient, *own[len(positions) :]), row(gradient)
+
+    def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
+        added, made = taken(number)
+        return _added(sums, added), made
+
+    kinds, made = jax.eval_shape(taken, jnp.int32(0))
+    zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+    return counted_loop(step, zeros, size, written_out, made)
 
 
 def _if_counted(summand: Take, gradient: Any, counted: jax.Array, *beside: jax.Array) -> Any:
@@ -139,20 +174,10 @@ def _gradients(
     shards: int,
     width: int,
 ) -> Any:
-    """Gradients [shards, width, *parameter] of a chunk of every shard; one without `vmap`."""
+    """Gradients [shards, width, *parameter] of a chunk of every shard."""
     of_one = from_exposed(function, function.of_one)
-    if shards == width == 1:
-        squeezed = [
-            x if p is None else jnp.squeeze(x, (p, p + 1))
-            for x, p in zip(chunk, positions, strict=True)
-        ]
-        return jax.tree.map(_alone, of_one(*squeezed))
     of_shard = jax.vmap(of_one, positions, axis_size=width)
     return jax.vmap(of_shard, positions, axis_size=shards)(*chunk)
-
-
-def _alone(gradient: jax.Array) -> jax.Array:
-    return gradient[None, None]
 
 
 def _over_two(function: Take) -> Take:
