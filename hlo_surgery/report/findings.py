@@ -33,7 +33,6 @@ WORDS = {
     "hoist": "a contraction of all steps of a loop at once, behind it, in place of its own",
     "stack": "what the steps of a loop make, put together",
     "microbatches": "what the steps of a loop over parts of the batch make, joined",
-    "range": "whether examples' shares were too small for the floats that hold them",
     "padding": "which examples are real, and how many",
 }
 

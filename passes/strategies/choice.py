@@ -17,7 +17,7 @@ from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
 from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP
-from hlo_surgery.passes.strategies.lost_shares import lost_examples, may_lose, nan_where_lost
+from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
 from hlo_surgery.passes.strategies.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
@@ -58,22 +58,16 @@ def compute_measures(
         wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
+            made = [_checked(*pair, known) for pair in zip(asked, made, strict=True)]
         for i, more in zip(numbers, made, strict=True):
             computed[i] = _joined(computed[i], more, chosen[i].reuse)
-    return _checked(computed, chosen, known)
+    return computed
 
 
-def _checked(
-    computed: dict[int, Computed], chosen: Mapping[int, Chosen], known: Known
-) -> dict[int, Computed]:
+def _checked(asked: Asked, computed: Computed, known: Known) -> Computed:
     """The same, NaN where shares may be lost."""
-    tasks = {i: one.task for i, one in chosen.items() if may_lose(one.task)}
-    if not tasks:
-        return computed
-    with within("strategy", ["range"]):
-        lost = lost_examples(list(tasks.values()), known)
-        marked = {i: nan_where_lost(computed[i].measured, lost) for i in tasks}
-    return computed | {i: replace(computed[i], measured=marked[i]) for i in tasks}
+    with within("output", [asked.task.name]):
+        return replace(computed, measured=nan_where_lost(asked.task, computed.measured, known))
 
 
 def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:

@@ -2,102 +2,75 @@
 
 A mean over B examples multiplies cotangents by 1 / B, and XLA flushes to zero what is no normal
 number then: 1e-37 / 16. Beside an operand of 1e38 that is an example's gradient, or a part of it,
-which a batch of one would have had. No zero says where it comes from, so that all statistics which
-rest on such an example are NaN. Examples are asked of once for all gradients: a few ops each.
+which a batch of one would have had. No zero says where it comes from, so that such statistics are
+NaN. Each gradient is asked for itself: what waited for all of them would be held for so long.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, TokenNorms
 from hlo_surgery.passes.strategies.strategy import Examples, Known, Task
-from hlo_surgery.passes.terms.monomials import Dims, lost_beside, magnitudes, paired_dims
+from hlo_surgery.passes.terms.monomials import lost_beside, magnitudes, paired_dims
 from hlo_surgery.passes.terms.steps import Step
-
-# The largest magnitudes of both factors of a site, [B or 1, positions].
-Pair = tuple[jax.Array, jax.Array]
-
-
-def may_lose(task: Task) -> bool:
-    """Whether examples may lose shares of a gradient: those of a mean, at sites of two factors."""
-    is_mean = task.examples.is_mean and task.examples.size > 1
-    return is_mean and any(_meeting(site) for site in task.sliced.sites)
-
-
-def lost_examples(tasks: Sequence[Task], known: Known) -> jax.Array:
-    """Which examples may have lost a share of any of these gradients, [B]."""
-    examples = tasks[0].examples
-    sites = dict.fromkeys(site for task in tasks for site in task.sliced.sites if _meeting(site))
-    found = _lost_at([_pair(site, examples, known) for site in sites], examples.size)
-    lost, real = jnp.any(jnp.stack(list(found)), 0), examples.flags(known)
-    return lost if real is None else lost & real
-
-
-def _meeting(site: Step) -> tuple[Dims, Dims] | None:
-    """The dimensions in which two factors of one type meet place by place."""
-    dims = paired_dims(site.op, [axis for _, axis in site.inputs])
-    types = {wide_dtype(dtype_of(value)) for value, _ in site.inputs}
-    return dims if len(types) == 1 else None
-
-
-def _lost_at(pairs: Iterable[Pair], size: int) -> Iterable[jax.Array]:
-    """Those of all sites of one element type, which are compared at once."""
-    of_type = sorted(pairs, key=lambda pair: str(pair[0].dtype))
-    for _, alike in groupby(of_type, key=lambda pair: pair[0].dtype):
-        sides = zip(*alike, strict=True)
-        one, other = (jnp.concatenate([_rows(x, size) for x in side], 1) for side in sides)
-        yield jnp.any(lost_beside(one, other), 1)
-
-
-def _rows(x: jax.Array, size: int) -> jax.Array:
-    return jnp.broadcast_to(x, (size, x.shape[1]))
-
-
-def _pair(site: Step, examples: Examples, known: Known) -> Pair:
-    dims = _meeting(site)
-    assert dims is not None
-    pairs = zip(site.inputs, dims, strict=True)
-    one, other = (magnitudes(widened(known[value]), own) for (value, _), own in pairs)
-    at = _examples_along(site, dims[0], one, examples.size)
-    return _by_example(one, at), _by_example(other, at)
-
-
-def _examples_along(site: Step, dims: Dims, x: jax.Array, size: int) -> int | None:
-    """The one dimension of magnitudes along which the examples lie; None where they have several,
-    and a share that is lost is anybody's.
-    """
-    axis = site.inputs[0][1]
-    if not isinstance(axis, PerExample) or x.shape[dims.index(axis.dim)] != size:
-        return None
-    return dims.index(axis.dim)
-
-
-def _by_example(x: jax.Array, at: int | None) -> jax.Array:
-    return x.reshape(1, -1) if at is None else jnp.moveaxis(x, at, 0).reshape(x.shape[at], -1)
 
 
 def nan_where_lost(
-    measured: Mapping[Measure, jax.Array], lost: jax.Array
+    task: Task, measured: Mapping[Measure, jax.Array], known: Known
 ) -> dict[Measure, jax.Array]:
-    """The measures of a gradient, NaN where they rest on such an example."""
-    # A sum, as most measures are, so that devices send both together.
-    nan = jnp.sum(jnp.where(lost, jnp.float32(jnp.nan), jnp.float32(0)))
-    return {m: _marked(m, found, lost, nan) for m, found in measured.items()}
+    """The measures, NaN where they rest on an example that may have lost a share."""
+    lost = _lost(task, known)
+    if lost is None:
+        return dict(measured)
+    return {m: _marked(m, found, lost) for m, found in measured.items()}
 
 
-def _marked(measure: Measure, found: jax.Array, lost: jax.Array, nan: jax.Array) -> jax.Array:
+def _marked(measure: Measure, found: jax.Array, lost: jax.Array) -> jax.Array:
     """Its rows, if it has one for each example, or all of it."""
     if not jnp.issubdtype(found.dtype, jnp.inexact):
         return found
+    nan = jnp.asarray(jnp.nan, found.dtype)
     if isinstance(measure, Gram):
-        return jnp.where(lost[:, None] | lost, jnp.nan, found)
+        return jnp.where(lost[:, None] | lost, nan, found)
     by_example = isinstance(measure, Defined) and not measure.is_sum
     if by_example or isinstance(measure, TokenNorms):
         spread = lost.reshape(lost.shape + (1,) * (found.ndim - lost.ndim))
-        return jnp.where(spread, jnp.nan, found)
-    return found + nan.astype(found.dtype)
+        return jnp.where(spread, nan, found)
+    # A sum, as the measure is, so that devices send both together.
+    return found + jnp.sum(jnp.where(lost, nan, jnp.zeros_like(nan)))
+
+
+def _lost(task: Task, known: Known) -> jax.Array | None:
+    """Which examples, [B]; None where none can be."""
+    examples = task.examples
+    if not examples.is_mean or examples.size == 1:
+        return None
+    each = [_lost_at(site, examples, known) for site in task.sliced.sites]
+    found = [one for one in each if one is not None]
+    if not found:
+        return None
+    lost, real = found[0], examples.flags(known)
+    for more in found[1:]:
+        lost = lost | more
+    return lost if real is None else lost & real
+
+
+def _lost_at(site: Step, examples: Examples, known: Known) -> jax.Array | None:
+    """Those of one contraction; all or none, where they lie along several dimensions."""
+    axis = site.inputs[0][1]
+    dims = paired_dims(site.op, [axis for _, axis in site.inputs])
+    if dims is None:
+        return None
+    pairs = zip(site.inputs, dims, strict=True)
+    one, other = (magnitudes(widened(known[value]), own) for (value, _), own in pairs)
+    if one.dtype != other.dtype:
+        return None
+    lost = lost_beside(one, other)
+    if not isinstance(axis, PerExample) or lost.shape[dims[0].index(axis.dim)] != examples.size:
+        return jnp.broadcast_to(jnp.any(lost), (examples.size,))
+    at = dims[0].index(axis.dim)
+    return jnp.any(lost, [d for d in range(lost.ndim) if d != at])
