@@ -173,8 +173,11 @@ def _is_of_data(classes: Sequence[Class]) -> bool:
 
 def _with_captured(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """What a body makes of values from outside is one example's where all are the step's own."""
-    values = [*op.operands, *mlir.captured(op), *op.results]
-    at_step = not any(state.digits(v) for v in values) and not any(map(is_sum, classes))
+    taken = [*op.operands, *mlir.captured(op)]
+    pairs = zip(taken, classes, strict=True)
+    apart = any(isinstance(c, Shared) and meets(state, v, c) for v, c in pairs)
+    in_rows = apart or any(state.digits(v) for v in [*taken, *op.results])
+    at_step = not in_rows and not any(map(is_sum, classes))
     if at_step and all(not isinstance(c, Batched) or not c.at for c in classes):
         return [ROWS] * len(op.results)
     return [Mixed(reasons.unknown(op), unknown=True)] * len(op.results)

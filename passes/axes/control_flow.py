@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.constants import rearranged, settled
+from hlo_surgery.passes.axes.meeting import is_nothing
 from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
@@ -36,7 +37,7 @@ from hlo_surgery.passes.axes.state import (
 from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP, is_of_sums, reason_at
+from hlo_surgery.passes.ir.errors import APART_HELP, DECIDED_HELP, SUMS_HELP, is_of_sums, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
 from hlo_surgery.passes.ir.traits import combined_by
 from hlo_surgery.passes.normalise.out_of_scope import unmarked
@@ -172,6 +173,8 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
         mixed = Mixed(reason_at(op, reasons.NOW_ONE))
         left = [_behind_step(state, op, v, own) for v in returned]
         new = [joined(a, b, mixed) for a, b in zip(carries, left, strict=True)]
+        pairs = zip(op.operands, returned, new, strict=True)
+        new = [_beside_one(state, op, pair, c) for *pair, c in pairs]
         new = [c if _hands_on(state, op, i, c) else mixed for i, c in enumerate(new)]
         reached = [a or v in state.trained for a, v in zip(trained, returned, strict=True)]
         triples = zip(op.results, new, reached, strict=True)
@@ -186,6 +189,16 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
     if problem:
         carries = [Mixed(reason_at(op, problem)) for _ in carries]
     _leave(state, op, carries, trained)
+
+
+def _beside_one(state: State, op: Operation, values: Sequence[Value], known: Class) -> Class:
+    """What is one of these. A constant in the place of one example's value may be all examples'."""
+    if not isinstance(known, Batched) or not known.at or known.term:
+        return known
+    constants = [v for v in values if isinstance(state.of(v), Shared)]
+    if all(is_nothing(state, v) for v in constants):
+        return known
+    return replace(known, term=reason_at(op, reasons.BESIDE_ONE, APART_HELP))
 
 
 def _hands_on(state: State, op: Operation, number: int, known: Class) -> bool:
@@ -290,6 +303,7 @@ def classify_branches(state: State, op: Operation, classify: Classify) -> None:
         known, mixed = state.of(values[0]), Mixed(reason_at(op, reasons.NOW_ONE))
         for value in values[1:]:
             known = joined(known, state.of(value), mixed)
+        known = _beside_one(state, op, values, known)
         if not (is_free(known) or state.lie_alike(result, *values)):
             known = mixed
         known = decided(state, op, decider, known, reasons.TAKEN_TOGETHER)

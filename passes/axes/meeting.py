@@ -4,8 +4,8 @@
     dot_general %h [B, D], %l [B, F] over B    B on one factor, which is summed    a sum
     multiply %x [B, D], %x reversed            nothing aligns the two              Mixed
 
-At index k of a factor a result reads all operands at k alone (`rules.py`). So if a batch digit is
-on one factor in all operands, and stays, the result at index i of the digit depends on example i
+At index k of a factor a result reads all operands at k alone (`structure.py`). So if a batch digit
+is on one factor in all operands, and stays, the result at index i of the digit depends on example i
 alone; if the op sums that factor, each term depends on one example. All else is refused. A digit
 that was unified wrongly costs an acceptance, never a number: here each op is asked again.
 """
@@ -172,12 +172,12 @@ def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
             if added or i in traits.initial_operands(found.op):
                 if known.term:
                     return known.term
-                if not _is_nothing(found.state, found.op.operands[i]):
+                if not is_nothing(found.state, found.op.operands[i]):
                     return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
     return None
 
 
-def _is_nothing(state: State, value: Value) -> bool:
+def is_nothing(state: State, value: Value) -> bool:
     """Whether a constant is zero, or what a loop starts a sum from that has not been added to."""
     if is_splat(value, 0):
         return True

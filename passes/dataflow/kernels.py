@@ -12,7 +12,7 @@ Declared calls: the axes along which a custom call takes examples one by one, as
         =>   ([b, _], [_]) -> ([b, _])
 
 Each list is one factor: its axis in every operand and result, -1 where it has none. What is said is
-not proved: rule 27 of soundness.md says what is trusted.
+not proved: soundness.md says what is trusted.
 
 Fused attention: cuDNN's calls, which take the batch, their dimension 0, an index at a time.
 

@@ -4,7 +4,7 @@
     divide        ELEMENTWISE        linear in operand 0 alone
 
 A rule about an op that is not here: how it is raised (`passes/raising/`), and by which factors it
-reads its operands (`passes/structure/rules.py`).
+reads its operands (`passes/structure/structure.py`).
 
 StableHLO attributes as Python values, with StableHLO's defaults for what is left out.
 

@@ -246,6 +246,11 @@ def rows_of_a_layer_one_by_one(w, x):
     return sum(jnp.sum(h[i] ** (i + 1)) for i in range(B)) / B
 
 
+@unshown
+def one_or_a_constant(w, x):
+    return lax.cond(w[0, 0] > 0, lambda: jnp.sum(hidden(w, x[0])), lambda: jnp.sum(w**3))
+
+
 @mixes
 def two_rows_of_a_layer(w, x):
     h = hidden(w, x)
