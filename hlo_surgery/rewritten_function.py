@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -41,7 +42,7 @@ from hlo_surgery.requests.leaves import (
 )
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.request import Request, check_words, make_request
-from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
+from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import grouped, shardings_of, tree_of
 from hlo_surgery.statistics.derived import Statistic, known_for, named
@@ -146,7 +147,10 @@ class WithStatistics:
         flags = self._flags(*pytrees)
         for array in flags:
             check_flags(self._options.is_real, array)
-        with running_here(self._options.planning.get("target")):
+        # Where it has not been asked for yet, it is compiled now, unless that is traced.
+        words = "compiling the gradient with its statistics"
+        slowly = nullcontext() if "run" in vars(rewritten) else told_if_slow(words)
+        with slowly, running_here(self._options.planning.get("target")):
             closed_over = map(flat_array, rewritten.closed_over)
             outputs = run_as_function(rewritten.run, [*arrays, *flags, *closed_over])
             outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]

@@ -28,6 +28,7 @@ from hlo_surgery.requests.options import PlanningOptions, check_keywords
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
 from hlo_surgery.rewriting.diagnostics import (
     roles_of,
+    told_if_slow,
     unmarked,
     unnamed_with_types,
     warn_of_constants,
@@ -163,7 +164,8 @@ def rewritten(
     the module. `names`: what the user calls the first arguments, if not as the module does.
     """
     code = mlir.clone(original.code)
-    plan = _rewrite(code, request, [port.name for port in original.outputs])
+    with told_if_slow("rewriting the gradient, so that it returns statistics"):
+        plan = _rewrite(code, request, [port.name for port in original.outputs])
     warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
