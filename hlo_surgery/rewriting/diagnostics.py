@@ -52,7 +52,7 @@ def told_if_slow(what: str) -> Generator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    say = Console(stderr=True).print
+    say = Console(stderr=True, highlight=False).print
     timer = threading.Timer(PATIENCE, say, [f"hlo-surgery: {what} ..."], {"markup": False})
     timer.daemon = True
     timer.start()
