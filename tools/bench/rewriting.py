@@ -1,42 +1,50 @@
-"""What rewriting costs: seconds of analysis and rewriting, against ops and XLA's compile time.
+"""What the first call costs: CPU seconds of rewriting and compiling, against the plain gradient.
 
-python -m tools.bench.rewriting [--rounds 3] [--layers 1 2 4 8] [--depth 12]
+python -m tools.bench.rewriting [--rounds 3] [--layers 1 2 4 8]
 
-First a transformer of `depth` layers in an unrolled Python loop, against the time XLA compiles the
-rewritten module for. Then models of growing size without loops, with loops (a scan over time in
+First models, each in turn: rewriting for second moments, and XLA's compilation of the plain and of
+the rewritten module. Then models of growing size without loops, with loops (a scan over time in
 each layer) and with nested loops (a scan over blocks of such scans in each layer): the CPU seconds
-for 1000 ops show whether the time grows linearly.
+for 1000 ops show whether the time grows linearly. CPU time is of all threads of this process.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import jax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from tools.models.families import recurrent, tied_lm
+from tools.models.families import lm, lstm, recurrent, resnet, scanned_lm, tied_lm
 from tools.models.problem import Problem
 
+MODELS = {
+    "language model, 4 layers": lm.problem,
+    "language model, 12 layers": partial(lm.problem, depth=12),
+    "scanned language model": partial(scanned_lm.problem, 8, 256, 4, 256),
+    "ResNet": resnet.problem,
+    "LSTM": lstm.problem,
+}
 
-def dump(problem: Problem) -> tuple[hs.Module, int]:
-    """The gradient's module, and the number of the batch argument."""
+
+def dump(problem: Problem) -> tuple[hs.Module, list[int]]:
+    """The gradient's module, and the numbers of the batch arguments."""
     text = jax.jit(jax.grad(problem.loss)).lower(*problem.structs).as_text(debug_info=True)
-    return hs.load(text), len(jax.tree.leaves(problem.structs[0]))
+    params, whole = problem.structs[0], problem.structs
+    return hs.load(text), list(range(len(jax.tree.leaves(params)), len(jax.tree.leaves(whole))))
 
 
-def rewriting(
-    module: hs.Module, batch: int, rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> tuple[hs.Module, float]:
-    """The rewritten module, and the median of the seconds it took after a warm-up."""
+def rewriting(module: hs.Module, batch: list[int], rounds: int) -> tuple[hs.Module, float]:
+    """The rewritten module, and the median of the CPU seconds it took after a warm-up."""
     seconds: list[float] = []
     rewritten = module
     for _ in range(rounds + 1):
-        start = clock()
-        rewritten = hs.rewrite_module(module, batch=[batch], statistics=hs.second_moment())
-        seconds.append(clock() - start)
+        start = time.process_time()
+        rewritten = hs.rewrite_module(module, batch=batch, statistics=hs.second_moment())
+        seconds.append(time.process_time() - start)
     return rewritten, statistics.median(seconds[1:])
 
 
@@ -46,30 +54,28 @@ def ops(module: hs.Module) -> int:
 
 
 def compile_seconds(module: hs.Module) -> float:
-    """XLA's seconds for the module, with nothing compiled before."""
+    """XLA's CPU seconds for the module, with nothing compiled before."""
     jax.clear_caches()
     lowered = module.jitted.lower(
         *(jax.ShapeDtypeStruct(p.shape, p.dtype) for p in module.arguments)
     )
-    start = time.perf_counter()
+    start = time.process_time()
     lowered.compile()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
-def against_compiling(depth: int, rounds: int) -> None:
-    module, batch = dump(tied_lm.problem(depth=depth))
-    rewritten, seconds = rewriting(module, batch, rounds)
-    compiling = statistics.median(compile_seconds(rewritten) for _ in range(rounds))
-    plain = statistics.median(compile_seconds(module) for _ in range(rounds))
-    print(
-        f"transformer of {depth} unrolled layers, {ops(module)} ops, {len(module.outputs)} "
-        "gradients"
-    )
-    print(f"  rewriting            {seconds:6.2f} s   ({ops(rewritten)} ops after it)")
-    print(
-        f"  compiling, rewritten {compiling:6.2f} s   rewriting is {seconds / compiling:.2f} of it"
-    )
-    print(f"  compiling, plain     {plain:6.2f} s   rewriting is {seconds / plain:.2f} of it")
+def first_calls(rounds: int) -> None:
+    """Shares of what XLA takes to compile the plain gradient."""
+    print(f"{'model':28}{'ops':>8}{'after':>8}{'plain s':>10}", end="")
+    print(f"{'rewriting':>12}{'compiling':>12}{'first call':>12}")
+    for name, make in MODELS.items():
+        module, batch = dump(make())
+        rewritten, seconds = rewriting(module, batch, rounds)
+        pairs = [(compile_seconds(module), compile_seconds(rewritten)) for _ in range(rounds)]
+        plain, compiling = (statistics.median(each) for each in zip(*pairs, strict=True))
+        shares = (seconds / plain, compiling / plain, (seconds + compiling) / plain)
+        print(f"{name:28}{ops(module):8}{ops(rewritten):8}{plain:10.2f}", end="")
+        print("".join(f"{share:12.2f}" for share in shares), flush=True)
 
 
 def against_ops(layers: Sequence[int], rounds: int) -> None:
@@ -86,7 +92,7 @@ def against_ops(layers: Sequence[int], rounds: int) -> None:
         first = 0.0
         for count in layers:
             module, batch = dump(make(depth=count))
-            _, seconds = rewriting(module, batch, rounds, time.process_time)
+            _, seconds = rewriting(module, batch, rounds)
             rate = seconds / ops(module) * 1000
             first = first or rate
             print(
@@ -101,9 +107,8 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--depth", type=int, default=12)
     options = parser.parse_args()
-    against_compiling(options.depth, options.rounds)
+    first_calls(options.rounds)
     against_ops(options.layers, options.rounds)
 
 
