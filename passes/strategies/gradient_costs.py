@@ -113,8 +113,9 @@ class Roofline:
 
         `fused`: they are used as they are made, and not written.
         """
-        moved = 0 if fused else 2 * size * own / (self.bandwidth * self.lifted_part)
-        return max(moved, size * own / 4 * self.lifted_element) if own > self.small else moved
+        held = size * own
+        moved = 0 if fused else self.moving_seconds(2 * held, held) / self.lifted_part
+        return max(moved, held / 4 * self.lifted_element) if own > self.small else moved
 
     def moving_seconds(self, moved: float, held: float) -> float:
         """The time to move bytes of which `held` are moved again and again."""
