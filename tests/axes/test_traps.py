@@ -10,6 +10,7 @@ import pytest
 import hlo_surgery as hs
 from tests.axes import (  # noqa: F401
     traps_of_all,
+    traps_of_choices,
     traps_of_constants,
     traps_of_data,
     traps_of_loops,

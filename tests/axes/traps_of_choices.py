@@ -1,0 +1,156 @@
+"""Traps of choices: branches, loops that run until done, barriers; and mixing taken as constant."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tests.axes.traps import B, exact, mixes, unshown
+from tests.axes.traps_of_loops import total
+from tests.axes.traps_of_places import MATRIX, hidden
+
+CONTRIBUTION = {"on_mixing": "contribution"}
+
+
+def copies(w, b):
+    """[B, D, D] a copy of the parameters for each example, of which b's alone is followed."""
+    own = jnp.arange(B)[:, None, None] == b
+    return jnp.where(own, w, lax.stop_gradient(w))
+
+
+def by_copies(loss):
+    """The oracle of contributions: what flows into example b's own copy. `loss` is of [B, D]."""
+
+    def own(w, x, b):
+        return B * loss(jnp.tanh(jnp.einsum("bi,bij->bj", x, copies(w, b))), x)
+
+    return own
+
+
+def centred(h, x):
+    return jnp.mean(jnp.tanh(h - h.mean(0)) * x)
+
+
+def by_the_largest(h, x):
+    return jnp.mean(h * x) / jnp.max(jnp.abs(h))
+
+
+def contrasted(h, x):
+    return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(h @ h.T)))
+
+
+def rooted(h, x):
+    return jnp.sqrt(jnp.mean(h**2))
+
+
+def added_up_so_far(h, x):
+    return jnp.mean(jnp.cumsum(h, 0) * x)
+
+
+@exact(own=by_copies(centred), options=CONTRIBUTION)
+def contributions_through_a_mean(w, x):
+    return centred(hidden(w, x), x)
+
+
+@exact(own=by_copies(by_the_largest), options=CONTRIBUTION)
+def contributions_through_the_largest(w, x):
+    return by_the_largest(hidden(w, x), x)
+
+
+@exact(own=by_copies(contrasted), options=CONTRIBUTION)
+def contributions_to_pairs(w, x):
+    return contrasted(hidden(w, x), x)
+
+
+@exact(own=by_copies(rooted), options=CONTRIBUTION)
+def contributions_to_a_root(w, x):
+    return rooted(hidden(w, x), x)
+
+
+@exact(own=by_copies(added_up_so_far), options=CONTRIBUTION)
+def contributions_to_sums_so_far(w, x):
+    return added_up_so_far(hidden(w, x), x)
+
+
+@unshown(options=CONTRIBUTION)
+def contributions_of_rows_that_were_moved(w, x):
+    return jnp.mean(jnp.tanh(jnp.roll(hidden(w, x), 1, 0) @ w))
+
+
+@mixes(options=CONTRIBUTION)
+def contributions_behind_a_matrix(w, x):
+    return jnp.mean(jnp.tanh((MATRIX @ x) @ w) ** 2)
+
+
+@mixes(w={"w": (3, 3), "b": (3,)}, options=CONTRIBUTION)
+def contributions_of_a_bias_behind_a_mean(w, x):
+    return jnp.mean(jnp.tanh(jnp.tanh((x @ w["w"]).mean(0)) + w["b"] - x @ w["w"]) ** 2)
+
+
+@mixes
+def a_body_that_takes_all(w, x):
+    """A reduce over hidden units, whose body takes a sum of all examples from outside."""
+
+    def one(e):
+        h, s = hidden(w, e), jnp.sum(hidden(w, x))
+        return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] * s), (0, h))[1].sum()
+
+    return jnp.mean(lax.stop_gradient(lax.map(one, x)) * lax.map(lambda e: total(w, e), x))
+
+
+@exact(own=lambda w, x, b: total(w, x[b] * jnp.where((b == 0) & ((x[0] @ w)[0] <= 0), 2, 1)))
+def the_first_decides_for_itself(w, x):
+    first = lax.cond((x[0] @ w)[0] > 0, lambda: total(w, x[0]), lambda: total(w, 2 * x[0]))
+    return (first + total(w, x[1:])) / B
+
+
+@mixes
+def a_step_decides_for_all_rows(w, x):
+    def one(e):
+        return lax.cond((e @ w)[0] > 0, lambda: total(w, x), lambda: total(w, 2 * x))
+
+    return jnp.mean(lax.map(one, x))
+
+
+@mixes
+def kept_by_another_test_than_is_asked(w, x):
+    h = lax.stop_gradient(x @ w)
+    goes_on = lambda h: (jnp.abs(h) > 0.1).any(-1)  # noqa: E731
+    kept = lambda h: jnp.where((jnp.abs(h) > 0.01).any(-1)[:, None], h / 2, h)  # noqa: E731
+    return jnp.mean(lax.while_loop(lambda h: goes_on(h).any(), kept, h) * (x @ w))
+
+
+@mixes
+def kept_by_the_other_comparison(w, x):
+    h = lax.stop_gradient(x @ w)
+    goes_on = lambda h: jnp.abs(h[:, 0]) > 0.1  # noqa: E731
+    kept = lambda h: jnp.where((jnp.abs(h[:, 0]) >= 0.01)[:, None], h / 2, h)  # noqa: E731
+    return jnp.mean(lax.while_loop(lambda h: goes_on(h).any(), kept, h) * (x @ w))
+
+
+@mixes
+def kept_once_others_are_done(w, x):
+    h = lax.stop_gradient(x @ w)
+    goes_on = lambda h: jnp.abs(h[:, 0]) > 0.1  # noqa: E731
+    turned = lambda h: jnp.where(goes_on(h)[::-1, None], h / 2, h)  # noqa: E731
+    go = lambda c: (c[0] < 9) & goes_on(c[1]).any()  # noqa: E731
+    return jnp.mean(lax.while_loop(go, lambda c: (c[0] + 1, turned(c[1])), (0, h))[1] * (x @ w))
+
+
+@mixes(x=(4, 4), w=(4, 4))
+def a_barrier_that_turns_examples(w, x):
+    h = hidden(w, x)
+    return jnp.mean(lax.optimization_barrier(h.T + h) ** 2)
+
+
+@mixes
+def rows_chosen_by_a_table(w, x):
+    """Data of the whole batch at the places of some examples."""
+    largest = lax.stop_gradient(lax.sort(x, dimension=0))
+    chosen = jnp.where((jnp.arange(B) % 2 == 0)[:, None], largest, x)
+    return jnp.mean(hidden(w, x) * chosen)
+
+
+@mixes
+def the_mean_at_the_place_of_some(w, x):
+    """Written over the rows of two examples."""
+    return jnp.mean(hidden(w, lax.dynamic_update_slice(x, jnp.sort(x, 0)[:2], (0, 0))))
