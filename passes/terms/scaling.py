@@ -157,7 +157,8 @@ def _norms_in_range(x: jax.Array, ord: float) -> jax.Array:
         return back * jnp.sqrt(jnp.sum(jnp.square(moved), others))
     largest = _largest(moved, others)
     # The largest becomes 1, to which no power does anything.
-    divisor = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    is_divisor = (largest > 0) & jnp.isfinite(largest)
+    divisor = jnp.where(is_divisor, largest, jnp.ones_like(largest))
     powers = jnp.sum(_power(moved / jnp.expand_dims(divisor, others), ord), others)
     return back * (divisor * _root(powers, ord))
 
@@ -173,12 +174,12 @@ def _to_the_middle(largest: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     In float32 2**-70 from 2**40 on, 2**70 below 2**-30, and 1 between.
     """
-    sixtyfourth = jnp.finfo(largest.dtype).maxexp // 64
-    power = 2.0 ** (35 * sixtyfourth)
+    dtype = largest.dtype
+    sixtyfourth = jnp.finfo(dtype).maxexp // 64
     is_large, is_small = largest >= 2.0 ** (20 * sixtyfourth), largest < 2.0 ** (-15 * sixtyfourth)
-    of_small = jnp.where(is_small, power, 1), jnp.where(is_small, 1 / power, 1)
-    moved = jnp.where(is_large, 1 / power, of_small[0]), jnp.where(is_large, power, of_small[1])
-    return moved[0].astype(largest.dtype), moved[1].astype(largest.dtype)
+    one, up, down = (jnp.asarray(2.0 ** (n * sixtyfourth), dtype) for n in (0, 35, -35))
+    power = jnp.where(is_large, down, jnp.where(is_small, up, one))
+    return power, jnp.where(is_large, up, jnp.where(is_small, down, one))
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:
