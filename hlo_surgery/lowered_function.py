@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.module import Module, load
-from hlo_surgery.passes.emit.host_calls import CALLS, named_mesh, primitives, silent
-from hlo_surgery.passes.emit.splice import trace
+from hlo_surgery.passes.emit.splice import CALLS, primitives, trace
 from hlo_surgery.requests.leaves import (
     as_returned,
     explicit_sharding,
@@ -18,6 +17,7 @@ from hlo_surgery.requests.leaves import (
     kind_of,
     returned_kind,
 )
+from hlo_surgery.users_functions import named_mesh, silent
 
 # What JAX says of a leaf that it cannot differentiate by or trace.
 NO_ARRAY = "is not a valid JAX type"

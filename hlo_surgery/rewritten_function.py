@@ -15,8 +15,6 @@ from hlo_surgery.frameworks.models import as_pytrees, of_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
 from hlo_surgery.module import Module
-from hlo_surgery.passes.emit.export import run_as_function, running_here
-from hlo_surgery.passes.emit.host_calls import among_devices
 from hlo_surgery.plan import Plan
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
 from hlo_surgery.requests.in_axes import (
@@ -46,6 +44,7 @@ from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import grouped, shardings_of, tree_of
 from hlo_surgery.statistics.derived import Statistic, known_for, named
+from hlo_surgery.users_functions import among_devices, run_as_function, running_here
 
 Statistics = Statistic | Mapping[str, Statistic]
 

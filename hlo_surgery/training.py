@@ -15,12 +15,11 @@ from hlo_surgery.frameworks.models import (
     without_fixed_numbers,
 )
 from hlo_surgery.frameworks.nnx_models import is_model, update_models
-from hlo_surgery.passes.emit.export import running_here
-from hlo_surgery.passes.emit.host_calls import named_mesh
 from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, check_keywords
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
+from hlo_surgery.users_functions import named_mesh, running_here
 
 
 def train_step(

@@ -15,6 +15,8 @@ f(x) = x * c, with c traced outside    =>    f'(x, c') = x * c', to be called on
 of the program.
 
 Main's signature: given a function, further arguments, and what else it returns.
+
+Host calls: the primitives by which a function, or what it calls, calls its host.
 """
 
 import re
@@ -28,9 +30,9 @@ from urllib.parse import quote, unquote
 import jax
 import numpy as np
 from jax.core import Tracer, eval_jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from hlo_surgery.passes.emit.export import in_clean_config
-from hlo_surgery.passes.emit.host_calls import host_calls
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, elements
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
@@ -334,3 +336,34 @@ def _further_arguments(
         if id(tracer) not in closed_over:
             closed_over[id(tracer)] = tracer, add_argument(main, parameter.type)
     return [closed_over[id(tracer)][1] for tracer in tracers]
+
+
+CALLS = frozenset(["debug_callback", "debug_print", "io_callback", "pure_callback"])
+
+
+def host_calls(jaxpr: Jaxpr) -> set[str]:
+    """The primitives by which a function, or what it calls, calls its host."""
+    return primitives(jaxpr) & CALLS
+
+
+def primitives(jaxpr: Jaxpr) -> set[str]:
+    """The names of all primitives of a function and of what it calls."""
+    return {eqn.primitive.name for eqn in nested_equations(jaxpr)}
+
+
+def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """All equations of a function and of what it calls, each before those within it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in _inner(eqn.params.values()):
+            yield from nested_equations(inner)
+
+
+def _inner(params: Iterable[Any]) -> Iterator[Jaxpr]:
+    for value in params:
+        if isinstance(value, ClosedJaxpr):
+            yield value.jaxpr
+        elif isinstance(value, Jaxpr):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _inner(value)

@@ -1,4 +1,4 @@
-"""Host calls: given a traced function, the same without those of which it hears nothing.
+"""Users' functions: without host calls of which they hear nothing, on their mesh, in their words.
 
     debug_print[fmt=h {}] a                                                =>   nothing
     b = cond[branches=({ a. in (a,) } { a. raises in (n,) })] i a          =>   b is a
@@ -6,12 +6,17 @@
 `jax.debug.print` is of the first kind, and any callback whose results nothing uses. `eqx.error_if`
 is of the second: where its callback is called it raises, so that nothing but a is ever returned.
 
-Named mesh: given a traced function, the mesh of the devices that its sharding constraints name.
+The mesh of the devices that a function's sharding constraints name:
 
-b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
+    b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
+
+What JAX says where a module cannot run as called, in the words of who called it:
+
+    Batching rule for 'call_exported' not implemented   =>   it cannot be mapped by jax.vmap
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -21,28 +26,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.interpreters.partial_eval import dce_jaxpr
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-CALLS = frozenset(["debug_callback", "debug_print", "io_callback", "pure_callback"])
+from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
+from hlo_surgery.passes.emit.splice import nested_equations
+
 EFFECTS = frozenset(["DebugEffect", "OrderedDebugEffect", "IOEffect", "OrderedIOEffect"])
 # Of Equinox, what its callbacks call where an error is to be raised.
 RAISING = "equinox._errors._error.<locals>.raises"
-
-
-def host_calls(jaxpr: Jaxpr) -> set[str]:
-    """The primitives by which a function, or what it calls, calls its host."""
-    return primitives(jaxpr) & CALLS
-
-
-def primitives(jaxpr: Jaxpr) -> set[str]:
-    """The names of all primitives of a function and of what it calls."""
-    return {eqn.primitive.name for eqn in nested_equations(jaxpr)}
-
-
-def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
-    """All equations of a function and of what it calls, each before those within it."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in _inner(eqn.params.values()):
-            yield from nested_equations(inner)
 
 
 def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -115,16 +104,6 @@ def _name(callback: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
 
 
-def _inner(params: Iterable[Any]) -> Iterator[Jaxpr]:
-    for value in params:
-        if isinstance(value, ClosedJaxpr):
-            yield value.jaxpr
-        elif isinstance(value, Jaxpr):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _inner(value)
-
-
 def _mapped(function: Callable[[Jaxpr], Jaxpr], value: Any) -> Any:
     if isinstance(value, ClosedJaxpr):
         return value.replace(jaxpr=function(value.jaxpr))
@@ -174,3 +153,42 @@ def _mesh_of(eqn: Any) -> Any:
     )
     # In the module too each device has the kernel to itself.
     return eqn.params["mesh"] if has_kernel else None
+
+
+# What to say where JAX says that a module has no rule for a transformation.
+NO_RULES = {
+    "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
+    "in a Python loop or in jax.lax.map",
+    "custom_vjp": UNDIFFERENTIABLE,
+}
+
+OTHER_DEVICE = (
+    "target={!r} is another device than the function runs on: leave target out to run here; "
+    "hs.explain plans for another device, and .module(...) is the module for it"
+)
+HAS_KERNEL = (
+    "the plan has a kernel for JAX's default device, and the function is to run on another: name "
+    "that one, as in target='cpu', or force strategy='lift' or 'loop', which run on any"
+)
+
+
+def run_as_function(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
+    try:
+        return run(*arrays)
+    except (NotImplementedError, TypeError) as problem:
+        said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
+        if said is None:
+            raise
+        raise type(problem)(said) from problem
+
+
+@contextmanager
+def running_here(target: str | None) -> Generator[None]:
+    """Raises ValueError where JAX says that a module is for another device than it is to run on."""
+    try:
+        yield
+    except ValueError as problem:
+        if "was exported for platforms" not in str(problem):
+            raise
+        raise ValueError(OTHER_DEVICE.format(target) if target else HAS_KERNEL) from None
