@@ -120,11 +120,11 @@ def norms_of_rows(
         largest = jnp.max(jnp.abs(x), others, initial=0)
         return jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
     if not branches or count < FEW:
-        return _norms_in_range(x, ord)
+        return from_scaled(scaled_norms(x, 0, ord))
     powers = jnp.sum(_power(jnp.abs(x), ord), others)
     # The second way takes x as it is: of magnitudes, or rows of another shape, XLA would make
     # copies for it, whether or not they are asked for.
-    of_x = otherwise or (lambda: _norms_in_range(x, ord))
+    of_x = otherwise or (lambda: from_scaled(scaled_norms(x, 0, ord)))
     return lax.cond(_in_range(powers, count), lambda: _root(powers, ord), of_x)
 
 
@@ -136,50 +136,21 @@ def _in_range(powers: jax.Array, terms: int) -> jax.Array:
     )
 
 
-@partial(traced_once, static_argnames="dim")
-def scaled_norms(x: jax.Array, dim: int) -> Scaled:
+@partial(traced_once, static_argnames=("dim", "ord"))
+def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     """Norms over all dimensions but one, as m * 2**e; with no reshape, XLA copies nothing."""
     others = [d for d in range(x.ndim) if d != dim]
     magnitude = jnp.abs(x)
     exponent = exponent_of(jnp.max(magnitude, others, initial=0))
     scaled = times_power_of_two(magnitude, -jnp.expand_dims(exponent, others))
-    return jnp.sqrt(jnp.sum(jnp.square(scaled), others)), exponent
-
-
-@partial(traced_once, static_argnames="ord")
-def _norms_in_range(x: jax.Array, ord: float) -> jax.Array:
-    """Norms of rows that are moved to the middle of the range first, by one of three powers."""
-    others = range(1, x.ndim)
-    magnitude = jnp.abs(x)
-    power, back = _to_the_middle(_largest(magnitude, others))
-    moved = magnitude * jnp.expand_dims(power, others)
     if ord == 2:
-        return back * jnp.sqrt(jnp.sum(jnp.square(moved), others))
-    largest = _largest(moved, others)
+        return jnp.sqrt(jnp.sum(jnp.square(scaled), others)), exponent
+    largest = jnp.max(scaled, others, initial=0)
     # The largest becomes 1, to which no power does anything.
-    is_divisor = (largest > 0) & jnp.isfinite(largest)
-    divisor = jnp.where(is_divisor, largest, jnp.ones_like(largest))
-    powers = jnp.sum(_power(moved / jnp.expand_dims(divisor, others), ord), others)
-    return back * (divisor * _root(powers, ord))
-
-
-def _largest(magnitude: jax.Array, dims: Sequence[int]) -> jax.Array:
-    zero = jnp.zeros((), magnitude.dtype)
-    return lax.reduce(magnitude, zero, lax.max, dims)
-
-
-def _to_the_middle(largest: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A power of two for each row, and its inverse, both normal numbers: times it squares neither
-    overflow, nor underflow where they count, in sums of up to 2**46 terms.
-
-    In float32 2**-70 from 2**40 on, 2**70 below 2**-30, and 1 between.
-    """
-    dtype = largest.dtype
-    sixtyfourth = jnp.finfo(dtype).maxexp // 64
-    is_large, is_small = largest >= 2.0 ** (20 * sixtyfourth), largest < 2.0 ** (-15 * sixtyfourth)
-    one, up, down = (jnp.asarray(2.0 ** (n * sixtyfourth), dtype) for n in (0, 35, -35))
-    power = jnp.where(is_large, down, jnp.where(is_small, up, one))
-    return power, jnp.where(is_large, up, jnp.where(is_small, down, one))
+    divisor = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return divisor * _root(
+        jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
+    ), exponent
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:
