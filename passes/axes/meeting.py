@@ -20,7 +20,7 @@ from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import integer
+from hlo_surgery.passes.ir.traits import integer, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
 from hlo_surgery.passes.structure.structure import Counted, Link
 
@@ -119,8 +119,7 @@ def _result(found: Met, number: int) -> Batched:
     if summed and not mlir.is_inexact(found.op.results[number]):
         raise found.fail(reasons.NOW_ONE)
     own = found.batched.values()
-    if sum(c.bare and c.running for c in own) > 1:
-        # What one step's constants hand on to others is of no single step.
+    if _hands_on_constants(found) or _puts_constants(found):
         raise found.fail(reasons.APART)
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed), bool(at))
@@ -133,6 +132,34 @@ def _result(found: Met, number: int) -> Batched:
     laid_out = placed or any(c.laid_out for c in own)
     made = Batched(frozenset(summed), at, site, term, bare, laid_out, running)
     return ROWS if made == ROWS else made
+
+
+def _puts_constants(found: Met) -> bool:
+    """Whether a scatter puts what parameters make in the places of some examples: what comes back
+    of it is a constant, of which nothing tells whose it is.
+    """
+    if found.op.name != "stablehlo.scatter" or 0 not in found.batched:
+        return False
+    indexed = scatter_numbers(found.op).scattered_dims_to_operand_dims
+    lying = [dim for dims in found.state.places(found.op.operands[0]).values() for dim in dims]
+    update = found.op.operands[2]
+    is_constant = isinstance(found.classes[2], Shared) and update in found.state.trained
+    return is_constant and not set(indexed).isdisjoint(lying)
+
+
+def _hands_on_constants(found: Met) -> bool:
+    """Whether what one step's constants hand on to others, which is of no single step, becomes a
+    part of what is summed, or of what parameters make.
+    """
+    running = [i for i, c in found.batched.items() if c.bare and c.running]
+    sums = [c for c in found.batched.values() if c.summed and not c.bare]
+    constants = [i for i, v in enumerate(found.op.operands) if _is_of_parameters(found, i, v)]
+    scales = constants and not traits.is_linear(found.op, frozenset([*running, *constants]))
+    return len(running) > 1 or bool(running and (sums or scales))
+
+
+def _is_of_parameters(found: Met, number: int, value: Value) -> bool:
+    return isinstance(found.classes[number], Shared) and value in found.state.trained
 
 
 def _lays_out(found: Met, number: int) -> bool:

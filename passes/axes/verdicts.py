@@ -20,7 +20,7 @@ from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason, reason_at, source_line
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure, loops_around
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit
 
@@ -86,6 +86,40 @@ def is_met_singly(state: State, block: Block, gradient: Value) -> bool:
     alike = [v for v in outputs if isinstance(state.of(v), Shared) and mlir.shape(v) == shape]
     # Parameters that meet none, as those of a penalty alone, may have such gradients.
     return not met.isdisjoint(own) and len(alike) > len(set(own) - met)
+
+
+def is_weighed_by_steps(state: State, gradient: Value) -> bool:
+    """Whether a constant part is made in the steps of a loop over the examples of what differs from
+    step to step: it is each step's own, and not everybody's.
+    """
+    terms = shared_terms(state, gradient) if is_sum(state.of(gradient)) else [gradient]
+    return any(_differs(state, v) for v in terms if not vanishes(v))
+
+
+def _differs(state: State, value: Value) -> bool:
+    """Whether a constant within steps that take examples rests on what changes with the steps."""
+    bodies = [op.regions[1].blocks[0] for op in loops_around(value) if _takes_examples(state, op)]
+    made = closure([value], _operands_within) if bodies else set[Value]()
+    return any(_changes(state, body, v) for body in bodies for v in made)
+
+
+def _operands_within(value: Value) -> list[Value]:
+    op = mlir.defining_operation(value)
+    return [] if op is None else [*op.operands, *mlir.captured(op)]
+
+
+def _takes_examples(state: State, loop: Operation) -> bool:
+    known = state.structure.loop_of(loop)
+    return known is not None and bool(state.batch_digits(known.digits.values()))
+
+
+def _changes(state: State, body: Block, value: Value) -> bool:
+    """Whether a value is a carry that a step hands on as another, or counts the steps."""
+    known, arguments = state.of(value), list(body.arguments)
+    if isinstance(known, Batched):
+        return known.bare and not known.summed and bool(loops_around(value))
+    handed = zip(arguments, mlir.return_operation(body).operands, strict=True)
+    return any(argument == value and after != value for argument, after in handed)
 
 
 def _behind_taken(
@@ -186,8 +220,8 @@ BY_ROW_HELP = "pass a parameter with a row for each example as a batch argument"
 
 
 SINGLY = (
-    "no example reaches this gradient, and its parameter meets examples one by one: whose part is "
-    "how much is not shown"
+    "no example reaches this gradient, or a part of it, and its parameter meets examples one by "
+    "one: whose part is how much is not shown"
 )
 SINGLY_HELP = "take all examples at once, by jax.vmap; or ask for other gradients"
 
@@ -223,6 +257,8 @@ def undivided_reason(state: State, block: Block, output: Value) -> Reason | None
     reason = _by_class(state, output)
     if reason is None and has_rows_of_a_parameter(state, block, output):
         return _at(output, BY_ROW, BY_ROW_HELP)
+    if reason is None and is_weighed_by_steps(state, output):
+        return _at(output, SINGLY, SINGLY_HELP)
     if reason is None and is_met_singly(state, block, output):
         return _at(output, SINGLY, SINGLY_HELP)
     return reason

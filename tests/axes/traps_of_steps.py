@@ -246,6 +246,36 @@ def rows_of_a_layer_one_by_one(w, x):
     return sum(jnp.sum(h[i] ** (i + 1)) for i in range(B)) / B
 
 
+def decayed(w, e):
+    """An example's loss with a penalty of its own."""
+    return jnp.sum(hidden(w, e)) + jnp.sum(w**2)
+
+
+@unshown
+def penalties_of_discounted_steps(w, x):
+    return added(lambda w, c, e: 0.5 * c + decayed(w, e))(w, x)
+
+
+@unshown
+def a_penalty_of_the_last_step(w, x):
+    return added(lambda w, c, e: decayed(w, e))(w, x)
+
+
+@unshown
+def penalties_of_running_sums(w, x):
+    return jnp.mean(lax.scan(lambda c, e: (c + decayed(w, e),) * 2, 0.0, x)[1])
+
+
+@unshown
+def a_sum_that_is_read_from_all_steps(w, x):
+    return lax.scan(lambda c, e: (c + decayed(w, e),) * 2, 0.0, x)[1][-1]
+
+
+@exact(own=lambda w, x, b: B * decayed(w, x[b]))
+def penalties_of_steps_that_are_added_up(w, x):
+    return added(lambda w, c, e: c + decayed(w, e))(w, x)
+
+
 @unshown
 def one_or_a_constant(w, x):
     return lax.cond(w[0, 0] > 0, lambda: jnp.sum(hidden(w, x[0])), lambda: jnp.sum(w**3))
