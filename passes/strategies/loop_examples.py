@@ -58,20 +58,14 @@ def looped_gradients(
     count = size // shards
     chunk = min(schedule.chunk, count)
     if shards == chunk == 1:
-        sums, rows = _one_by_one(
-            function, known, size, schedule.written_out, (summand, row), beside
-        )
+        one = _one_taken(function, known, size, beside, summand, row)
+        sums, rows = _accumulated(one, size, schedule.written_out)
         return sums, jax.tree.map(partial(rows_where, counted), rows)
     taken = partial(_taken(function, known, size, shards, beside), summand, row)
-
-    def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
-        added, rows = taken(number * chunk, chunk)
-        return _added(sums, added), rows
-
     whole = count // chunk * chunk
-    kinds, made = jax.eval_shape(lambda start: taken(start, chunk), jnp.int32(0))
-    zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
-    sums, stacks = counted_loop(step, zeros, whole // chunk, schedule.written_out, made)
+    sums, stacks = _accumulated(
+        lambda number: taken(number * chunk, chunk), whole // chunk, schedule.written_out
+    )
     rows = jax.tree.map(partial(_by_shard, (shards, whole)), stacks)
     if whole < count:
         added, rest = taken(jnp.int32(whole), count - whole)
@@ -82,34 +76,55 @@ def looped_gradients(
     return total, jax.tree.map(partial(rows_where, counted), whole_rows)
 
 
-def _one_by_one(
-    function: SliceFunction,
-    known: Mapping[Value, jax.Array],
-    size: int,
-    written_out: bool,
-    takes: tuple[Take, Take],
-    beside: tuple[jax.Array, ...],
+def _accumulated(
+    taken: Callable[[jax.Array], tuple[Any, Any]], steps: int, written_out: bool
 ) -> tuple[Any, Any]:
-    """The same for one example a step on one device: no `vmap`, and no dimensions of size 1."""
-    (summand, row), of_one = takes, from_exposed(function, function.of_one)
-    positions = example_positions(function)
-    exposed = [*exposed_examples(function, known, size), *beside]
-    dims = [*positions, *[0] * len(beside)]
-
-    def taken(number: jax.Array) -> tuple[Any, Any]:
-        at = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
-        pairs = zip(exposed, dims, strict=True)
-        own = [x if dim is None else at(x, number, dim) for x, dim in pairs]
-        gradient = of_one(*own[: len(positions)])
-        return summand(gradient, *own[len(positions) :]), row(gradient)
+    """The sum over all steps of the first that is taken of each, and the second, stacked."""
 
     def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
-        added, made = taken(number)
-        return _added(sums, added), made
+        added, rows = taken(number)
+        return _added(sums, added), rows
 
     kinds, made = jax.eval_shape(taken, jnp.int32(0))
     zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
-    return counted_loop(step, zeros, size, written_out, made)
+    return counted_loop(step, zeros, steps, written_out, made)
+
+
+def _exposed(
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    beside: tuple[jax.Array, ...],
+) -> list[tuple[jax.Array, int | None]]:
+    """The arrays that a step takes of, each with the examples' dimension, if it has them."""
+    dims = [*example_positions(function), *[0] * len(beside)]
+    return list(zip([*exposed_examples(function, known, size), *beside], dims, strict=True))
+
+
+def _one_taken(
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    beside: tuple[jax.Array, ...],
+    summand: Take,
+    row: Take,
+) -> Callable[[jax.Array], tuple[Any, Any]]:
+    """A function of a number: the example's summand and row, with no `vmap`, and no dimensions of
+    size 1, as on one device.
+    """
+    of_one, exposed = (
+        from_exposed(function, function.of_one),
+        _exposed(function, known, size, beside),
+    )
+    at = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
+
+    def taken(number: jax.Array) -> tuple[Any, Any]:
+        own = [x if dim is None else at(x, number, dim) for x, dim in exposed]
+        operands, others = own[: len(own) - len(beside)], own[len(own) - len(beside) :]
+        gradient = of_one(*operands)
+        return summand(gradient, *others), row(gradient)
+
+    return taken
 
 
 def _if_counted(summand: Take, gradient: Any, counted: jax.Array, *beside: jax.Array) -> Any:
@@ -128,9 +143,8 @@ def _taken(
     shard from this number on, [shards, ...], and rows, [shards, width, ...].
     """
     positions = example_positions(function)
-    exposed = [*exposed_examples(function, known, size), *beside]
-    dims = [*positions, *[0] * len(beside)]
-    each = [x if p is None else _split(x, p, shards) for x, p in zip(exposed, dims, strict=True)]
+    exposed = _exposed(function, known, size, beside)
+    each = [(x if p is None else _split(x, p, shards), p) for x, p in exposed]
 
     def taken(summand: Take, row: Take, start: jax.Array, width: int) -> tuple[Any, Any]:
         take = partial(
@@ -139,8 +153,7 @@ def _taken(
             slice_size=width,
             allow_negative_indices=False,
         )
-        pairs = zip(each, dims, strict=True)
-        chunk = [x if p is None else take(x, axis=p + 1) for x, p in pairs]
+        chunk = [x if p is None else take(x, axis=p + 1) for x, p in each]
         operands, others = chunk[: len(positions)], chunk[len(positions) :]
         gradients = _gradients(function, positions, operands, shards, width)
         added = jax.tree.map(partial(_summed, 1), _over_two(summand)(gradients, *others))
