@@ -78,7 +78,7 @@ def _classify_barrier(state: State, op: Operation) -> None:
 
 def _classify_op(state: State, op: Operation) -> None:
     operands, results = mlir.operands(op), mlir.results(op)
-    captured = mlir.captured(op) if len(op.regions) else []
+    captured = mlir.captured(op)
     if not state.trained.isdisjoint([*operands, *captured]):
         state.trained.update(results)
     if state.held:
@@ -173,7 +173,7 @@ def _is_of_data(classes: Sequence[Class]) -> bool:
 
 def _with_captured(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """What a body makes of values from outside is one example's where all are the step's own."""
-    taken = [*op.operands, *mlir.captured(op)]
+    taken = mlir.taken(op)
     pairs = zip(taken, classes, strict=True)
     apart = any(isinstance(c, Shared) and meets(state, v, c) for v, c in pairs)
     in_rows = apart or any(state.digits(v) for v in [*taken, *op.results])

@@ -61,7 +61,7 @@ def frozen_carries(state: State, loop: Operation) -> set[int]:
         for i, (new, old) in enumerate(zip(returned, body.arguments, strict=True))
         if new == old or _is_kept(state, new, old, asked, pairs)
     }
-    behind = closure([asked], _operands)
+    behind = closure([asked], mlir.made_of)
     deciding = {i for i, a in enumerate(condition.arguments) if a in behind}
     return frozen if deciding <= frozen else set()
 
@@ -141,13 +141,6 @@ def _are_alike(one: Operation, other: Operation) -> bool:
         return False
     said = [{k: v for k, v in unmarked(op).items() if k != ATTRIBUTE} for op in (one, other)]
     return said[0] == said[1] and one.results[0].type == other.results[0].type
-
-
-def _operands(value: Value) -> list[Value]:
-    op = mlir.defining_operation(value)
-    if op is None:
-        return []
-    return [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
 
 
 Classify = Callable[[State, Block], None]

@@ -142,9 +142,7 @@ def _puts_constants(found: Met) -> bool:
         return False
     indexed = scatter_numbers(found.op).scattered_dims_to_operand_dims
     lying = [dim for dims in found.state.places(found.op.operands[0]).values() for dim in dims]
-    update = found.op.operands[2]
-    is_constant = isinstance(found.classes[2], Shared) and update in found.state.trained
-    return is_constant and not set(indexed).isdisjoint(lying)
+    return _is_of_parameters(found, 2) and not set(indexed).isdisjoint(lying)
 
 
 def _hands_on_constants(found: Met) -> bool:
@@ -152,13 +150,17 @@ def _hands_on_constants(found: Met) -> bool:
     part of what is summed, or of what parameters make.
     """
     running = [i for i, c in found.batched.items() if c.bare and c.running]
-    sums = [c for c in found.batched.values() if c.summed and not c.bare]
-    constants = [i for i, v in enumerate(found.op.operands) if _is_of_parameters(found, i, v)]
+    if len(running) != 1:
+        return bool(running)
+    sums = any(c.summed and not c.bare for c in found.batched.values())
+    constants = [i for i in range(len(found.classes)) if _is_of_parameters(found, i)]
     scales = constants and not traits.is_linear(found.op, frozenset([*running, *constants]))
-    return len(running) > 1 or bool(running and (sums or scales))
+    return sums or bool(scales)
 
 
-def _is_of_parameters(found: Met, number: int, value: Value) -> bool:
+def _is_of_parameters(found: Met, number: int) -> bool:
+    """Whether an operand is a constant that parameters reach."""
+    value = found.op.operands[number]
     return isinstance(found.classes[number], Shared) and value in found.state.trained
 
 

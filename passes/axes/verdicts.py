@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
+from hlo_surgery.passes.axes.meeting import PLACING
 from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
 from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, ancestors, ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
@@ -24,28 +25,21 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure, loops_a
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit
 
-PLACING = frozenset(
-    f"stablehlo.{name}" for name in ("concatenate", "dynamic_update_slice", "pad", "scatter")
-)
-
 
 def holds_constant(state: State, gradient: Value) -> bool:
     """Whether a gradient is, or has, a constant that is not zero."""
     known = state.of(gradient)
-    if is_sum(known):
-        return has_constant_part(state, gradient)
-    return isinstance(known, Shared) and not vanishes(gradient)
+    return (is_sum(known) or isinstance(known, Shared)) and bool(constant_terms(state, gradient))
 
 
-def has_constant_part(state: State, value: Value) -> bool:
-    """Whether something is added to the examples' own terms, as far as the ops show."""
-    return not all(map(vanishes, shared_terms(state, value)))
-
-
-def shared_terms(state: State, value: Value) -> list[Value]:
-    """What is added up in a value that no example reaches, zeros among it."""
+def constant_terms(state: State, value: Value) -> list[Value]:
+    """What is added to the examples' own terms in a sum, as far as the ops show, but zeros; of what
+    is no sum, itself.
+    """
+    if not is_sum(state.of(value)):
+        return [] if vanishes(value) else [value]
     terms = closure([value], partial(_next_terms, state))
-    return [v for v in terms if isinstance(state.of(v), Shared)]
+    return [v for v in terms if isinstance(state.of(v), Shared) and not vanishes(v)]
 
 
 def _next_terms(state: State, value: Value) -> list[Value]:
@@ -92,20 +86,14 @@ def is_weighed_by_steps(state: State, gradient: Value) -> bool:
     """Whether a constant part is made in the steps of a loop over the examples of what differs from
     step to step: it is each step's own, and not everybody's.
     """
-    terms = shared_terms(state, gradient) if is_sum(state.of(gradient)) else [gradient]
-    return any(_differs(state, v) for v in terms if not vanishes(v))
+    return any(_differs(state, v) for v in constant_terms(state, gradient))
 
 
 def _differs(state: State, value: Value) -> bool:
     """Whether a constant within steps that take examples rests on what changes with the steps."""
     bodies = [op.regions[1].blocks[0] for op in loops_around(value) if _takes_examples(state, op)]
-    made = closure([value], _operands_within) if bodies else set[Value]()
+    made = closure([value], mlir.made_of) if bodies else set[Value]()
     return any(_changes(state, body, v) for body in bodies for v in made)
-
-
-def _operands_within(value: Value) -> list[Value]:
-    op = mlir.defining_operation(value)
-    return [] if op is None else [*op.operands, *mlir.captured(op)]
 
 
 def _takes_examples(state: State, loop: Operation) -> bool:
@@ -170,8 +158,7 @@ def unseen_rows(
     of b needs the mask alone, and nothing shows that it met x. To be asked of modules that may lack
     such, and do not show their loss.
     """
-    terms = [v for v in shared_terms(state, output) if not vanishes(v)]
-    starts = [output] if not is_sum(state.of(output)) and not vanishes(output) else terms
+    starts = constant_terms(state, output)
     if not starts:
         return None
     outputs = mlir.operands(mlir.return_operation(block))

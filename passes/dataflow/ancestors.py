@@ -103,7 +103,7 @@ def behind(value: Value) -> list[Value]:
     if op is None:
         return ties(value)
     if op.name not in mlir.CONTROL_FLOW:
-        return [*op.operands, *mlir.captured(op)]
+        return mlir.taken(op)
     returned = (mlir.operands(mlir.return_operation(region.blocks[0])) for region in op.regions)
     return [*op.operands, *(v for values in returned for v in values)]
 
@@ -112,7 +112,7 @@ def sources(block: Block) -> dict[Value, int]:
     """For each value a number whose bit i says whether it rests on argument i, or may."""
     found: dict[Value, int] = {argument: 1 << i for i, argument in enumerate(block.arguments)}
     for op in mlir.operations(block):
-        used = reduce(or_, (found.get(v, 0) for v in [*mlir.operands(op), *mlir.captured(op)]), 0)
+        used = reduce(or_, (found.get(v, 0) for v in mlir.taken(op)), 0)
         found.update(dict.fromkeys(mlir.results(op), used))
     return found
 

@@ -196,12 +196,7 @@ def _window(
 
 def _place(block: Any, value: Any, bound: int, indices: int) -> Place:
     arguments = list(block.arguments)[:indices]
-    behind = closure([value], _behind)
+    behind = closure([value], mlir.made_of)
     reached = frozenset(i for i, a in enumerate(arguments) if a in behind)
     index = next((i for i, a in enumerate(arguments) if a == value), None)
     return (index if bound == 1 else None), reached
-
-
-def _behind(value: Value) -> list[Value]:
-    op = mlir.defining_operation(value)
-    return [] if op is None else [*op.operands, *mlir.captured(op)]

@@ -241,6 +241,17 @@ def captured(op: Operation) -> list[Value]:
     return [v for v in used if v not in inside]
 
 
+def taken(op: Operation) -> list[Value]:
+    """The op's operands, and what its regions use from outside."""
+    return [*op.operands, *captured(op)]
+
+
+def made_of(value: Value) -> list[Value]:
+    """What the op that makes a value takes; nothing, of a block's argument."""
+    op = defining_operation(value)
+    return [] if op is None else taken(op)
+
+
 def values_within(op: Operation) -> list[Value]:
     """The arguments of all blocks in an op's regions, and what their ops result in."""
     return _made_in(op, nested_operations(op))

@@ -131,8 +131,7 @@ def _common_loop(sums: set[Value]) -> Operation | None:
 
 def _operands_in(made: set[Value], value: Value) -> list[Value]:
     """What a value is made of, if it is one of these."""
-    op = mlir.defining_operation(value)
-    return [*op.operands, *mlir.captured(op)] if op is not None and value in made else []
+    return mlir.made_of(value) if value in made else []
 
 
 def _added(

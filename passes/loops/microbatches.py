@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_surgery.passes.axes.state import Mixed
-from hlo_surgery.passes.axes.verdicts import has_constant_part
+from hlo_surgery.passes.axes.verdicts import constant_terms
 from hlo_surgery.passes.dataflow.ancestors import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
@@ -62,7 +62,7 @@ def find_microbatches(axes: Axes, gradients: Sequence[Value]) -> Microbatches | 
     if not all(vanishes(v) for v in gradients if v not in summed):
         return None
     nest = _nest(axes, summed)
-    if not nest or any(has_constant_part(axes.state, gradient) for gradient in summed):
+    if not nest or any(constant_terms(axes.state, gradient) for gradient in summed):
         return None
     found = (_microbatches(axes, nest[:depth]) for depth in range(len(nest), 0, -1))
     return next((each for each in found if each is not None), None)
