@@ -1,7 +1,7 @@
-"""Traits: what kind of op each is, and where it is linear: one row an op, for all passes.
+"""Traits: what kind of op each is, and where it is linear: a row for all ops that are alike.
 
-    transpose     COPIES | MOVES     its elements elsewhere, all of them, none changed
-    divide        ELEMENTWISE        linear in operand 0 alone
+    transpose     Kind.COPIES | Kind.MOVES     its elements elsewhere, all of them, none changed
+    divide        Kind.ELEMENTWISE             linear in operand 0 alone
 
 A rule about an op that is not here: how it is raised (`passes/raising/`), and by which factors it
 reads its operands (`passes/structure/structure.py`).
@@ -53,102 +53,113 @@ class Linear(Enum):
 
 @dataclass(frozen=True)
 class Traits:
-    """The row of an op; `linear` is None where it is linear in no operand."""
+    """A row of ops; `linear` is None where it is linear in no operand."""
 
     kinds: Kind
     linear: Linear | Positions | None = None
-
-
-ELEMENTWISE, COPIES = Kind.ELEMENTWISE, Kind.COPIES
-MOVES, PASSES, PICKS = Kind.MOVES, Kind.PASSES, Kind.PICKS
-CONTRACTS, COMBINES, MIXES = Kind.CONTRACTS, Kind.COMBINES, Kind.MIXES
-ANYWHERE, ONE_OF, IF_ADDING = Linear.ANYWHERE, Linear.ONE_OF, Linear.IF_ADDING
-IF_ADDING_UPDATES, IN_SOLVES = Linear.IF_ADDING_UPDATES, Linear.IN_SOLVES
-FROM_INEXACT = Linear.FROM_INEXACT
 
 
 def _only(*positions: int) -> Positions:
     return frozenset(positions)
 
 
-TRAITS = {
-    "sdy.sharding_constraint": Traits(PASSES, ANYWHERE),
-    "stablehlo.abs": Traits(ELEMENTWISE),
-    "stablehlo.add": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.and": Traits(ELEMENTWISE),
-    "stablehlo.atan2": Traits(ELEMENTWISE),
-    "stablehlo.bitcast_convert": Traits(ELEMENTWISE),
-    "stablehlo.broadcast_in_dim": Traits(COPIES | MOVES, ANYWHERE),
-    "stablehlo.cbrt": Traits(ELEMENTWISE),
-    "stablehlo.ceil": Traits(ELEMENTWISE),
-    "stablehlo.cholesky": Traits(MIXES),
-    "stablehlo.clamp": Traits(ELEMENTWISE),
-    "stablehlo.compare": Traits(ELEMENTWISE),
-    "stablehlo.complex": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.concatenate": Traits(Kind(0), ANYWHERE),
-    "stablehlo.convert": Traits(ELEMENTWISE | COPIES | PASSES, FROM_INEXACT),
-    "stablehlo.convolution": Traits(CONTRACTS | MIXES, ONE_OF),
-    "stablehlo.cosine": Traits(ELEMENTWISE),
-    "stablehlo.count_leading_zeros": Traits(ELEMENTWISE),
-    "stablehlo.custom_call": Traits(MIXES, IN_SOLVES),
-    "stablehlo.divide": Traits(ELEMENTWISE, _only(0)),
-    "stablehlo.dot_general": Traits(CONTRACTS, ONE_OF),
-    "stablehlo.dynamic_slice": Traits(PICKS, _only(0)),
-    "stablehlo.dynamic_update_slice": Traits(Kind(0), _only(0, 1)),
-    "stablehlo.exponential": Traits(ELEMENTWISE),
-    "stablehlo.exponential_minus_one": Traits(ELEMENTWISE),
-    "stablehlo.fft": Traits(MIXES, ANYWHERE),
-    "stablehlo.floor": Traits(ELEMENTWISE),
-    "stablehlo.gather": Traits(PICKS, _only(0)),
-    "stablehlo.imag": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.is_finite": Traits(ELEMENTWISE),
-    "stablehlo.log": Traits(ELEMENTWISE),
-    "stablehlo.log_plus_one": Traits(ELEMENTWISE),
-    "stablehlo.logistic": Traits(ELEMENTWISE),
-    "stablehlo.maximum": Traits(ELEMENTWISE),
-    "stablehlo.minimum": Traits(ELEMENTWISE),
-    "stablehlo.multiply": Traits(ELEMENTWISE, ONE_OF),
-    "stablehlo.negate": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.not": Traits(ELEMENTWISE),
-    "stablehlo.optimization_barrier": Traits(PASSES, ANYWHERE),
-    "stablehlo.or": Traits(ELEMENTWISE),
-    "stablehlo.pad": Traits(Kind(0), ANYWHERE),
-    "stablehlo.popcnt": Traits(ELEMENTWISE),
-    "stablehlo.power": Traits(ELEMENTWISE),
-    "stablehlo.real": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.reduce": Traits(COMBINES, IF_ADDING),
-    "stablehlo.reduce_precision": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.reduce_window": Traits(COMBINES | MIXES, IF_ADDING),
-    "stablehlo.remainder": Traits(ELEMENTWISE),
-    "stablehlo.reshape": Traits(COPIES | MOVES, ANYWHERE),
-    "stablehlo.reverse": Traits(MOVES | PICKS, ANYWHERE),
-    "stablehlo.round_nearest_afz": Traits(ELEMENTWISE),
-    "stablehlo.round_nearest_even": Traits(ELEMENTWISE),
-    "stablehlo.rsqrt": Traits(ELEMENTWISE),
-    "stablehlo.scatter": Traits(COMBINES, IF_ADDING_UPDATES),
-    "stablehlo.select": Traits(ELEMENTWISE, _only(1, 2)),
-    "stablehlo.select_and_scatter": Traits(MIXES),
-    "stablehlo.shift_left": Traits(ELEMENTWISE),
-    "stablehlo.shift_right_arithmetic": Traits(ELEMENTWISE),
-    "stablehlo.shift_right_logical": Traits(ELEMENTWISE),
-    "stablehlo.sign": Traits(ELEMENTWISE),
-    "stablehlo.sine": Traits(ELEMENTWISE),
-    "stablehlo.slice": Traits(MOVES | PICKS, ANYWHERE),
-    "stablehlo.sqrt": Traits(ELEMENTWISE),
-    "stablehlo.subtract": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.tan": Traits(ELEMENTWISE),
-    "stablehlo.tanh": Traits(ELEMENTWISE),
-    "stablehlo.transpose": Traits(COPIES | MOVES, ANYWHERE),
-    "stablehlo.triangular_solve": Traits(MIXES, _only(1)),
-    "stablehlo.xor": Traits(ELEMENTWISE),
+_ROWS = {
+    Traits(Kind.ELEMENTWISE): (
+        "stablehlo.abs",
+        "stablehlo.and",
+        "stablehlo.atan2",
+        "stablehlo.bitcast_convert",
+        "stablehlo.cbrt",
+        "stablehlo.ceil",
+        "stablehlo.clamp",
+        "stablehlo.compare",
+        "stablehlo.cosine",
+        "stablehlo.count_leading_zeros",
+        "stablehlo.exponential",
+        "stablehlo.exponential_minus_one",
+        "stablehlo.floor",
+        "stablehlo.is_finite",
+        "stablehlo.log",
+        "stablehlo.log_plus_one",
+        "stablehlo.logistic",
+        "stablehlo.maximum",
+        "stablehlo.minimum",
+        "stablehlo.not",
+        "stablehlo.or",
+        "stablehlo.popcnt",
+        "stablehlo.power",
+        "stablehlo.remainder",
+        "stablehlo.round_nearest_afz",
+        "stablehlo.round_nearest_even",
+        "stablehlo.rsqrt",
+        "stablehlo.shift_left",
+        "stablehlo.shift_right_arithmetic",
+        "stablehlo.shift_right_logical",
+        "stablehlo.sign",
+        "stablehlo.sine",
+        "stablehlo.sqrt",
+        "stablehlo.tan",
+        "stablehlo.tanh",
+        "stablehlo.xor",
+    ),
+    Traits(Kind.ELEMENTWISE, Linear.ANYWHERE): (
+        "stablehlo.add",
+        "stablehlo.complex",
+        "stablehlo.imag",
+        "stablehlo.negate",
+        "stablehlo.real",
+        "stablehlo.reduce_precision",
+        "stablehlo.subtract",
+    ),
+    Traits(Kind.COPIES | Kind.MOVES, Linear.ANYWHERE): (
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.reshape",
+        "stablehlo.transpose",
+    ),
+    Traits(Kind.PASSES, Linear.ANYWHERE): (
+        "sdy.sharding_constraint",
+        "stablehlo.optimization_barrier",
+    ),
+    Traits(Kind.MIXES): (
+        "stablehlo.cholesky",
+        "stablehlo.select_and_scatter",
+    ),
+    Traits(Kind(0), Linear.ANYWHERE): (
+        "stablehlo.concatenate",
+        "stablehlo.pad",
+    ),
+    Traits(Kind.PICKS, _only(0)): (
+        "stablehlo.dynamic_slice",
+        "stablehlo.gather",
+    ),
+    Traits(Kind.MOVES | Kind.PICKS, Linear.ANYWHERE): (
+        "stablehlo.reverse",
+        "stablehlo.slice",
+    ),
+    Traits(Kind.ELEMENTWISE | Kind.COPIES | Kind.PASSES, Linear.FROM_INEXACT): (
+        "stablehlo.convert",
+    ),
+    Traits(Kind.CONTRACTS | Kind.MIXES, Linear.ONE_OF): ("stablehlo.convolution",),
+    Traits(Kind.MIXES, Linear.IN_SOLVES): ("stablehlo.custom_call",),
+    Traits(Kind.ELEMENTWISE, _only(0)): ("stablehlo.divide",),
+    Traits(Kind.CONTRACTS, Linear.ONE_OF): ("stablehlo.dot_general",),
+    Traits(Kind(0), _only(0, 1)): ("stablehlo.dynamic_update_slice",),
+    Traits(Kind.MIXES, Linear.ANYWHERE): ("stablehlo.fft",),
+    Traits(Kind.ELEMENTWISE, Linear.ONE_OF): ("stablehlo.multiply",),
+    Traits(Kind.COMBINES, Linear.IF_ADDING): ("stablehlo.reduce",),
+    Traits(Kind.COMBINES | Kind.MIXES, Linear.IF_ADDING): ("stablehlo.reduce_window",),
+    Traits(Kind.COMBINES, Linear.IF_ADDING_UPDATES): ("stablehlo.scatter",),
+    Traits(Kind.ELEMENTWISE, _only(1, 2)): ("stablehlo.select",),
+    Traits(Kind.MIXES, _only(1)): ("stablehlo.triangular_solve",),
 }
+TRAITS = {name: traits for traits, names in _ROWS.items() for name in names}
 
 
 def ops_of(kinds: Kind) -> frozenset[str]:
     """The ops that are of all these kinds.
 
-    >>> "stablehlo.dot_general" in ops_of(CONTRACTS), "stablehlo.reduce" in ops_of(CONTRACTS)
-    (True, False)
+    >>> "stablehlo.dot_general" in ops_of(Kind.CONTRACTS)
+    True
     """
     return frozenset(name for name, traits in TRAITS.items() if kinds in traits.kinds)
 
@@ -269,7 +280,7 @@ BATCHED_CALLS = frozenset(
 # As these do vector by vector.
 VECTOR_CALLS = frozenset(f"{maker}_lu_pivots_to_permutation" for maker in ("cu", "hip"))
 
-SUMMING, SUMMING_BODIES = ops_of(CONTRACTS), ops_of(COMBINES)
+SUMMING, SUMMING_BODIES = ops_of(Kind.CONTRACTS), ops_of(Kind.COMBINES)
 
 
 def is_batched_call(op: Operation) -> bool:
