@@ -71,9 +71,9 @@ def ties(value: Value) -> list[Value]:
 def _ties(op: Operation, number: int) -> list[Value]:
     if op.name == BARRIER:
         return [op.operands[number], op.results[number]]
-    returned = [mlir.operands(mlir.return_operation(r.blocks[0])) for r in op.regions]
+    returned = [mlir.returned(block) for block in mlir.blocks(op)]
     if op.name == "stablehlo.while":
-        body = op.regions[1].blocks[0]
+        body = mlir.blocks(op)[1]
         return [
             op.operands[number],
             op.results[number],
@@ -104,7 +104,7 @@ def behind(value: Value) -> list[Value]:
         return ties(value)
     if op.name not in mlir.CONTROL_FLOW:
         return mlir.taken(op)
-    returned = (mlir.operands(mlir.return_operation(region.blocks[0])) for region in op.regions)
+    returned = (mlir.returned(block) for block in mlir.blocks(op))
     return [*op.operands, *(v for values in returned for v in values)]
 
 
@@ -146,7 +146,7 @@ def held_values(block: Block) -> set[Value]:
     """
     ops = mlir.nested_operations(cast(Any, block.owner).operation)
     marked = [result for op in ops if holds_constant(op) for result in op.results]
-    returned = mlir.operands(mlir.return_operation(block)) if marked else []
+    returned = mlir.returned(block) if marked else []
     return ancestors(marked) - past_marks(returned)
 
 
@@ -172,7 +172,7 @@ def hidden_parameters(
     gradient has an argument of its shape, that is matrices of constants of such a shape alone. A
     gradient of zeros needs none: what is not used may have been left out.
     """
-    outputs = mlir.operands(mlir.return_operation(block))
+    outputs = mlir.returned(block)
     own = [outputs[number] for number in gradients]
     asked = Counter(map(mlir.shape, own))
     used = {mlir.shape(v) for v in own if not is_splat(v, 0)}

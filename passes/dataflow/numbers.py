@@ -186,8 +186,8 @@ def unchanged(argument: Value) -> Value | None:
     if loop.name != "stablehlo.while":
         return None
     number = list(block.arguments).index(argument)
-    body = loop.regions[1].blocks[0]
-    returned = mlir.return_operation(body).operands[number]
+    body = mlir.blocks(loop)[1]
+    returned = mlir.returned(body)[number]
     return loop.operands[number] if returned == body.arguments[number] else None
 
 
@@ -284,7 +284,7 @@ LONGEST = 1 << 20
 
 def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
     """Each counter's numbers (by body argument), one an iteration; None for unknown trips."""
-    condition, body = (region.blocks[0] for region in loop.regions)
+    condition, body = mlir.blocks(loop)
     steps = {
         i: found
         for i in range(len(loop.operands))
@@ -306,7 +306,7 @@ def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, int] |
     """An integer that starts at a constant, and to which a constant is added, or from which one is
     subtracted; a truth value does not grow.
     """
-    returned = mlir.operands(mlir.return_operation(body))[i]
+    returned = mlir.returned(body)[i]
     op = mlir.defining_operation(returned)
     if op is None or mlir.shape(returned) or mlir.is_inexact(returned):
         return None
@@ -327,7 +327,7 @@ def _signed_term(op: Operation, counter: Value) -> tuple[int, Value | None]:
 
 def _trips(condition: Any, steps: dict[int, tuple[Numbers, int]]) -> int | None:
     """How often a comparison of a counter with a constant holds before it first fails."""
-    op = mlir.defining_operation(mlir.operands(mlir.return_operation(condition))[0])
+    op = mlir.defining_operation(mlir.returned(condition)[0])
     if op is None or op.name != "stablehlo.compare":
         return None
     numbers = [i for i in steps if condition.arguments[i] == op.operands[0]]

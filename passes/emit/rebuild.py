@@ -59,7 +59,7 @@ def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
     """New arguments of a loop's condition and body; those of the body. `extend_results` completes
     the loop.
     """
-    condition, body = (cast(Any, region.blocks[0]) for region in loop.regions)
+    condition, body = mlir.blocks(loop)
     with mlir.context(), ir.Location.unknown():
         for value in initial:
             condition.add_argument(value.type, loop.location)
@@ -107,7 +107,7 @@ def extend_results(
 
     What is known of the old results, in dicts and sets by value, is known of the new ones.
     """
-    returned = mlir.operands(mlir.return_operation(op.regions[-1].blocks[0]))
+    returned = mlir.returned(mlir.blocks(op)[-1])
     kinds = [*(r.type for r in op.results), *(v.type for v in returned[len(returned) - count :])]
     with mlir.context(), op.location, ir.InsertionPoint(op):
         renewed = ir.Operation.create(

@@ -141,6 +141,11 @@ def body(function: func.FuncOp) -> Block:
     return cast(Block, function.regions[0].blocks[0])
 
 
+def blocks(op: Operation) -> list[Block]:
+    """The block of each region of an op of a StableHLO module."""
+    return [region.blocks[0] for region in op.regions]
+
+
 def operations(block: Block) -> list[Operation]:
     """The block's ops as plain operations, the terminator last."""
     return [op.operation for op in block.operations]
@@ -325,6 +330,11 @@ def return_operation(block: Block) -> Operation:
     """The block's terminator."""
     found = cast(Any, block).operations
     return cast(Operation, found[len(found) - 1].operation)
+
+
+def returned(block: Block) -> list[Value]:
+    """What the block's terminator takes."""
+    return operands(return_operation(block))
 
 
 def enclosing_function(op: Operation) -> func.FuncOp:

@@ -353,8 +353,8 @@ def combined_by(op: Operation, name: str) -> list[bool]:
 
     A body that combines one value with itself, or crosses its results, is none.
     """
-    block = cast(Any, op.regions[0].blocks[0])
-    returned, count = mlir.operands(mlir.return_operation(block)), len(op.results)
+    block = mlir.blocks(op)[0]
+    returned, count = mlir.returned(block), len(op.results)
     pairs = [{block.arguments[i], block.arguments[count + i]} for i in range(count)]
     return [_is_of_both(name, value, pair) for value, pair in zip(returned, pairs, strict=True)]
 
@@ -376,6 +376,6 @@ def initial_operands(op: Operation) -> range:
 
 def overwrites(op: Operation) -> bool:
     """Whether a scatter's body returns the update."""
-    block = cast(Any, op.regions[0].blocks[0])
+    block = mlir.blocks(op)[0]
     count = len(op.results)
-    return mlir.operands(mlir.return_operation(block)) == list(block.arguments)[count:]
+    return mlir.returned(block) == list(block.arguments)[count:]

@@ -200,7 +200,7 @@ def _order(scan: Scan, counters: Counters) -> Order | None:
 
 def _sums(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
     """The carries that are nothing but a sum of contractions."""
-    body, found = loop.regions[1].blocks[0], list[Carry]()
+    body, found = mlir.blocks(loop)[1], list[Carry]()
     for number in (i for i, argument in enumerate(body.arguments) if argument in reached):
         added = added_values(loop, number) or []
         terms = [term for value in added if (term := _term(axes, body, value))]
@@ -211,7 +211,7 @@ def _sums(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
 
 def _stacks(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
     """The results that stack a contraction of each step."""
-    body = loop.regions[1].blocks[0]
+    body = mlir.blocks(loop)[1]
     scans = [scanned_carry(axes, v) for v in loop.results if behind_barriers(v) in reached]
     pairs = [(scan, _term(axes, body, scan.write.operands[1])) for scan in scans if scan]
     return [Carry(scan.number, [term], scan) for scan, term in pairs if term]
@@ -265,7 +265,7 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     scope = HOISTED_STACK if found.scan else HOIST
     op = found.terms[0].site.op
     (result,) = splice(values, contracted, ops_behind(loop)[0], op, scope=scope)
-    body = loop.regions[1].blocks[0]
+    body = mlir.blocks(loop)[1]
     mlir.return_operation(body).operands[number] = body.arguments[number]
     loop.results[number].replace_all_uses_with(result)
 

@@ -44,13 +44,13 @@ def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -
 
 
 def _arguments(op: Operation) -> list[Value]:
-    return list(op.regions[1].blocks[0].arguments) if op.name == "stablehlo.while" else []
+    return list(mlir.blocks(op)[1].arguments) if op.name == "stablehlo.while" else []
 
 
 def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> None:
     """Rebuild a loop or branch to return its reached results' lifted versions as well."""
     loops = op.name == "stablehlo.while"
-    blocks = [region.blocks[0] for region in op.regions]
+    blocks = mlir.blocks(op)
     states = zip(op.results, _arguments(op) or op.results, strict=True)
     numbers = [i for i, pair in enumerate(states) if not reached.isdisjoint(pair)]
     outside = [v for v in mlir.captured(op) if v in reached and v not in lifted]

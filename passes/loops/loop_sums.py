@@ -62,7 +62,7 @@ class LoopSums:
     @property
     def body(self) -> Block:
         """What a step computes."""
-        return cast(Block, self.loop.regions[1].blocks[0])
+        return mlir.blocks(self.loop)[1]
 
     @property
     def values(self) -> list[Value]:
@@ -142,7 +142,7 @@ def _added(
     for number, result in enumerate(loop.results):
         if result not in sums:
             continue
-        returned = mlir.operands(mlir.return_operation(loop.regions[1].blocks[0]))[number]
+        returned = mlir.returned(mlir.blocks(loop)[1])[number]
         values = [returned] if _hands_on(loop, result) else added_values(loop, number)
         if values is None or not (is_splat(loop.operands[number], 0) or result in going_on):
             return None
@@ -154,8 +154,8 @@ def _hands_on(loop: Operation, result: Value) -> bool:
     """Whether a loop in the body goes on from this carry, and the body returns what that results
     in, and nothing else takes it.
     """
-    number, body = mlir.results(loop).index(result), cast(Any, loop.regions[1].blocks[0])
-    returned = mlir.operands(mlir.return_operation(body))[number]
+    number, body = mlir.results(loop).index(result), mlir.blocks(loop)[1]
+    returned = mlir.returned(body)[number]
     within = mlir.defining_operation(returned)
     if within is None or within.name != "stablehlo.while" or within.block != body:
         return False
@@ -172,11 +172,11 @@ def ops_behind(loop: Operation) -> list[Operation]:
 
 def added_values(loop: Operation, number: int) -> list[Value] | None:
     """The values that a step adds to a carry; None where the carry is used in another way."""
-    condition, body = (region.blocks[0] for region in loop.regions)
+    condition, body = mlir.blocks(loop)
     carry, added = body.arguments[number], list[Value]()
     if len(list(carry.uses)) != 1 or list(condition.arguments[number].uses):
         return None
-    pending = [mlir.operands(mlir.return_operation(body))[number]]
+    pending = [mlir.returned(body)[number]]
     carried = 0
     while pending:
         value = pending.pop()
@@ -248,8 +248,8 @@ def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
     """The write of a slice an iteration, each once, to a carry with no other use."""
-    condition, body = (region.blocks[0] for region in loop.regions)
-    write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
+    condition, body = mlir.blocks(loop)
+    write = mlir.defining_operation(mlir.returned(body)[number])
     carry = body.arguments[number]
     if write is None or write.name != "stablehlo.dynamic_update_slice" or write.block != body:
         return None
@@ -273,7 +273,7 @@ def _covers(loop: Operation, write: Operation) -> bool:
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
     """Whether the update sums nothing that other iterations, or ops outside, have summed."""
-    carries = set(loop.regions[1].blocks[0].arguments)
+    carries = set(mlir.blocks(loop)[1].arguments)
     inside = set(mlir.values_within(loop)) - carries
     return axes.is_sum(axes.of(update)) and reached_values(axes, [update]) <= inside
 
@@ -301,10 +301,10 @@ def carried(
     states = [splice([], start, nest[0], scope=scope)]
     for loop in nest:
         states.append(add_carries(loop, states[-1]))
-    end = mlir.return_operation(nest[-1].regions[1].blocks[0])
+    end = mlir.return_operation(mlir.blocks(nest[-1])[1])
     values, renewed = splice([*states[-1], *taken], go_on, end, scope=scope), nest[0]
     for loop, initial in zip(reversed(nest), reversed(states[:-1]), strict=True):
-        extend_return(mlir.return_operation(loop.regions[1].blocks[0]), values)
+        extend_return(mlir.return_operation(mlir.blocks(loop)[1]), values)
         of_results = [*axes.by_value, *known], [axes.trained, *sets]
         renewed = extend_results(loop, initial, len(initial), *of_results)
         values = mlir.results(renewed)[len(renewed.results) - len(initial) :]

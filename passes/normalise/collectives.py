@@ -242,7 +242,7 @@ def _sent(x: jax.Array, sources: list[int]) -> jax.Array:
 
 def _reduction(op: Operation) -> Callable[[jax.Array, list[int]], jax.Array] | None:
     """By the one op that combines two devices' values, whose result the body returns."""
-    block = op.regions[0].blocks[0]
+    block = mlir.blocks(op)[0]
     ops = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
     combining, end = ops[0], ops[-1]
     both = len(ops) == 2 and set(combining.operands) == set(block.arguments)

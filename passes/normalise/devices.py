@@ -173,7 +173,7 @@ def _join(varying: Varying, ops: Sequence[Operation], manual: Names) -> None:
 
 def _join_manual_computation(varying: Varying, op: Operation, manual: Names) -> None:
     """Split the operands, put the body in front of the op, and the results together."""
-    mesh, block = varying.mesh, op.regions[0].blocks[0]
+    mesh, block = varying.mesh, mlir.blocks(op)[0]
     inputs, outputs = (
         known_shardings(op, name, mesh) for name in ("in_shardings", "out_shardings")
     )
@@ -210,7 +210,7 @@ def _join_control_flow(varying: Varying, op: Operation, manual: Names) -> None:
     """Initial values, and what each block returns, have the dimensions of the results."""
     leads = [varying.of(result) for result in op.results]
     is_loop = op.name == "stablehlo.while"
-    blocks = [region.blocks[0] for region in op.regions]
+    blocks = mlir.blocks(op)
     decided = mlir.operands(mlir.return_operation(blocks[0])) if is_loop else op.operands
     if varying.joined(decided):
         what = "how often this loop runs" if is_loop else "which branch is taken"

@@ -58,7 +58,7 @@ def sum_windows(module: Module) -> None:
 def _adds_up(op: Operation) -> bool:
     if len(op.operands) != 2 or len(op.regions) != 1 or 0 in mlir.shape(op.operands[0]):
         return False
-    block = op.regions[0].blocks[0]
+    block = mlir.blocks(op)[0]
     added, *behind = mlir.operations(block)
     both = added.name == "stablehlo.add" and set(added.operands) == set(block.arguments)
     alone = len(behind) == 1 and mlir.operands(behind[0]) == [added.results[0]] * 2
@@ -117,8 +117,8 @@ def free_invariants(module: Module) -> None:
     """
     loops = [op for op in mlir.all_operations(module) if op.name == "stablehlo.while"]
     for loop in reversed(loops):
-        condition, body = (region.blocks[0] for region in loop.regions)
-        returned = mlir.operands(mlir.return_operation(body))
+        condition, body = mlir.blocks(loop)
+        returned = mlir.returned(body)
         for i, value in enumerate(returned):
             if _stays(loop.operands[i], body.arguments[i], value):
                 for carried in (condition.arguments[i], body.arguments[i], loop.results[i]):

@@ -156,7 +156,7 @@ def _exchanged(op: Operation, mesh: Mesh) -> list[tuple[Value, Collective]]:
 
 def _parts(op: Operation, mesh: Mesh) -> Iterator[tuple[Value, Names]]:
     """What a manual computation is handed, with the axes that part it."""
-    arguments = op.regions[0].blocks[0].arguments
+    arguments = mlir.blocks(op)[0].arguments
     for argument, dims in zip(arguments, known_shardings(op, "in_shardings", mesh), strict=True):
         yield argument, tuple(name for axes in dims for name in axes)
 
@@ -194,11 +194,11 @@ def _through(varying: Varying, axis: str, use: Any) -> list[Value]:
     returns = not len(op.results) and around.name != "func.func"
     op = around if returns else op
     if op.name == MANUAL:
-        handed = op.regions[0].blocks[0].arguments
+        handed = mlir.blocks(op)[0].arguments
         apart = axis in manual_axes(op, varying.mesh)
         return [] if returns and apart else [(op.results if returns else handed)[number]]
     if op.name in mlir.CONTROL_FLOW:
-        blocks = [region.blocks[0] for region in op.regions]
+        blocks = mlir.blocks(op)
         states = [op.results, *(b.arguments for b in blocks)]
         return [state[number] for state in states if number < len(state)]
     known = varying.collectives.get(op.results[0]) if len(op.results) else None

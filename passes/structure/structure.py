@@ -236,7 +236,7 @@ class Structure:
 
     def loop_of(self, op: Operation) -> CountedLoop | None:
         """A loop, if it is a counted one."""
-        return self.loops.get(op.regions[1].blocks[0])
+        return self.loops.get(mlir.blocks(op)[1])
 
     def alike(self, one: Value, *others: Value) -> None:
         """Have values of one shape hold the same along each dimension."""

@@ -56,8 +56,8 @@ def _visit(known: Structure, op: Operation) -> None:
 
 
 def _visit_loop(known: Structure, op: Operation) -> None:
-    condition, body = (region.blocks[0] for region in op.regions)
-    returned = mlir.operands(mlir.return_operation(body))
+    condition, body = mlir.blocks(op)
+    returned = mlir.returned(body)
     for i, start in enumerate(op.operands):
         known.alike(start, condition.arguments[i], body.arguments[i], returned[i], op.results[i])
     counters = counter_values(op)
@@ -90,7 +90,7 @@ def _visit_branches(known: Structure, op: Operation) -> None:
     for region in op.regions:
         block = region.blocks[0]
         _visit_block(known, block)
-        returned = mlir.operands(mlir.return_operation(block))
+        returned = mlir.returned(block)
         for value, result in zip(returned, op.results, strict=True):
             known.alike(value, result)
 
