@@ -22,10 +22,10 @@ from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.dataflow.kernels import (
     ATTRIBUTE,
     CUSTOM_CALL,
-    Factors,
     Rule,
     attention_rule,
     declared_rule,
+    rule_along,
 )
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.numbers import Numbers, Told
@@ -141,23 +141,14 @@ def _matrix_rule(op: Operation) -> Rule:
     blocked. A solve with a single matrix works column by column (from the left) or row by row.
     """
     shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
-    count, lead = len(op.operands), max(map(len, shapes)) - traits.own_dimensions(op)
+    lead = max(map(len, shapes)) - traits.own_dimensions(op)
+    along = [tuple(d if d < len(s) else None for s in shapes) for d in range(lead)]
     from_left = traits.solves_from_left(op) if lead == 0 else None
-    side = None if from_left is None else int(from_left)
-    sizes = [max((s[d] for s in shapes if len(s) > d), default=1) for d in range(lead)]
-    # Of a solve's right-hand sides and results the dimension that is no equation's is kept.
-    free = None if side is None else shapes[1][side]
-    sizes += [] if free is None else [free]
-    kept, rows = len(sizes), list[Factors]()
-    for number, shape in enumerate(shapes):
-        own = [(d,) for d in range(min(lead, len(shape)))]
-        for dim in range(lead, len(shape)):
-            is_free = dim == side and number in (1, count)
-            own.append((lead,) if is_free else (len(sizes),))
-            sizes += [] if is_free else [shape[dim]]
-        rows.append(tuple(own))
-    blocked = frozenset(range(kept, len(sizes)))
-    return Rule(tuple(sizes), tuple(rows[:count]), tuple(rows[count:]), frozenset(), blocked)
+    if from_left is not None:
+        # Of right-hand sides and results the dimension that is no equation's is kept.
+        free, sides = int(from_left), (1, len(op.operands))
+        along.append(tuple(free if n in sides else None for n in range(len(shapes))))
+    return rule_along(op, along)
 
 
 Dims = list[list[Digit]]
