@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote
 import jax
 import numpy as np
 from jax.core import Tracer, eval_jaxpr
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir import mlir
@@ -355,15 +355,5 @@ def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
     """All equations of a function and of what it calls, each before those within it."""
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in _inner(eqn.params.values()):
+        for inner in jaxprs_in_params(eqn.params):
             yield from nested_equations(inner)
-
-
-def _inner(params: Iterable[Any]) -> Iterator[Jaxpr]:
-    for value in params:
-        if isinstance(value, ClosedJaxpr):
-            yield value.jaxpr
-        elif isinstance(value, Jaxpr):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _inner(value)
