@@ -187,15 +187,6 @@ def padding(op: Operation, length: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in rows]
 
 
-def flags(op: Operation, name: str, length: int) -> tuple[bool, ...]:
-    """An optional array of booleans; all false when left out."""
-    return (
-        tuple(ir.DenseBoolArrayAttr(op.attributes[name]))
-        if name in op.attributes
-        else (False,) * length
-    )
-
-
 def flag(op: Operation, name: str) -> bool:
     """An optional boolean attribute; false when left out."""
     return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
@@ -220,6 +211,15 @@ def dot_numbers(op: Operation) -> stablehlo.DotDimensionNumbers:
 def convolution_numbers(op: Operation) -> stablehlo.ConvDimensionNumbers:
     """What a convolution does with the dimensions of image, window and result."""
     return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+
+
+def reversed_dimensions(op: Operation) -> list[int]:
+    """The dimensions of its window that a convolution reverses: by default none."""
+    if "window_reversal" not in op.attributes:
+        return []
+    spatial = convolution_numbers(op).kernel_spatial_dimensions
+    flags = ir.DenseBoolArrayAttr(op.attributes["window_reversal"])
+    return [d for d, is_reversed in zip(spatial, flags, strict=True) if is_reversed]
 
 
 def gather_numbers(op: Operation) -> stablehlo.GatherDimensionNumbers:
@@ -287,8 +287,7 @@ def is_batched_call(op: Operation) -> bool:
     """Whether the op is a custom call known to work matrix by matrix, or vector by vector, each on
     its own.
     """
-    known = BATCHED_CALLS | SOLVE_CALLS | VECTOR_CALLS
-    return op.name == "stablehlo.custom_call" and mlir.text_attribute(op, TARGET) in known
+    return mlir.text_attribute(op, TARGET) in BATCHED_CALLS | SOLVE_CALLS | VECTOR_CALLS
 
 
 def own_dimensions(op: Operation) -> int:
@@ -298,12 +297,9 @@ def own_dimensions(op: Operation) -> int:
 
 def solves_from_left(op: Operation) -> bool | None:
     """Whether a triangular solve is of A X = B, not X A = B; None where it does not say."""
-    if (
-        "mhlo.backend_config" not in op.attributes
-        or mlir.text_attribute(op, TARGET) not in SOLVE_CALLS
-    ):
+    config = cast(Any, mlir.attributes(op).get("mhlo.backend_config"))
+    if config is None or mlir.text_attribute(op, TARGET) not in SOLVE_CALLS:
         return None
-    config = cast(Any, op.attributes["mhlo.backend_config"])
     return int(ir.IntegerAttr(config["side"]).value) == ord("L") if "side" in config else None
 
 

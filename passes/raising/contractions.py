@@ -20,12 +20,12 @@ from hlo_surgery.passes.ir.traits import (
     added_results,
     convolution_numbers,
     dot_numbers,
-    flags,
     integer,
     integers,
     ones_unless_given,
     padding,
     precision,
+    reversed_dimensions,
 )
 from hlo_surgery.passes.raising.elementwise import Raised, raises, single
 
@@ -88,11 +88,7 @@ def convolution(op: Operation) -> Raised | None:
     """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
     numbers = convolution_numbers(op)
     spatial = numbers.kernel_spatial_dimensions
-    reversed_dims = [
-        d
-        for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
-        if reverse
-    ]
+    reversed_dims = reversed_dimensions(op)
     convolve = partial(
         lax.conv_general_dilated,
         window_strides=ones_unless_given(op, "window_strides", len(spatial)),
@@ -117,18 +113,19 @@ def reduce(op: Operation) -> Raised | None:
 
     StableHLO leaves open how often an initial value other than zero counts; here it is once.
     """
+    return _on_top(op, partial(lax.reduce_sum, axes=integers(op, "dimensions")))
+
+
+def _on_top(op: Operation, summed: Callable[[jax.Array], jax.Array]) -> Raised | None:
+    """Sums of each array on top of its initial value, in the element types of the results."""
     if not (all(added_results(op)) and has_numbers(op)):
         return None
-    dimensions, count = integers(op, "dimensions"), len(op.results)
     dtypes = [dtype_of(result) for result in op.results]
 
     def sums(*operands: jax.Array) -> tuple[jax.Array, ...]:
-        values, initial = operands[:count], operands[count:]
-        return tuple(map(summed, values, initial, dtypes))
-
-    def summed(value: jax.Array, initial: jax.Array, dtype: np.dtype) -> jax.Array:
-        total = lax.reduce_sum(lax.convert_element_type(value, dtype), dimensions)
-        return lax.add(total, lax.convert_element_type(initial, dtype))
+        values = list(map(lax.convert_element_type, operands, dtypes * 2))
+        pairs = zip(values[: len(dtypes)], values[len(dtypes) :], strict=True)
+        return tuple(jnp.add(summed(value), initial) for value, initial in pairs)
 
     return sums
 
@@ -179,13 +176,7 @@ def reduce_window(op: Operation) -> Raised | None:
     StableHLO leaves open how often an initial value other than zero counts; here it is once in each
     window.
     """
-    if not (all(added_results(op)) and has_numbers(op)):
-        return None
-    window, count, dtypes = (
-        integers(op, "window_dimensions"),
-        len(op.results),
-        list(map(dtype_of, op.results)),
-    )
+    window = integers(op, "window_dimensions")
     windowed_sum = partial(
         lax.reduce_window,
         computation=lax.add,
@@ -195,12 +186,7 @@ def reduce_window(op: Operation) -> Raised | None:
         base_dilation=ones_unless_given(op, "base_dilations", len(window)),
         window_dilation=ones_unless_given(op, "window_dilations", len(window)),
     )
-
-    def windowed(value: jax.Array, initial: jax.Array, dtype: np.dtype) -> jax.Array:
-        value, initial = (lax.convert_element_type(x, dtype) for x in (value, initial))
-        return jnp.add(windowed_sum(value, np.zeros((), dtype)), initial)
-
-    return lambda *operands: tuple(map(windowed, operands[:count], operands[count:], dtypes))
+    return _on_top(op, lambda x: windowed_sum(x, np.zeros((), x.dtype)))
 
 
 @raises("stablehlo.triangular_solve")

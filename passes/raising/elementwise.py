@@ -10,7 +10,7 @@ Raising rules for the ops without operands: constant and iota.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -90,21 +90,28 @@ def convert(op: Operation) -> Raised:
     return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
 
 
-@raises("stablehlo.reduce_precision")
-def reduce_precision(op: Operation) -> Raised:
-    """Round to fewer exponent and mantissa bits, in the same element type."""
-    bits = {name: integer(op, name) for name in ("exponent_bits", "mantissa_bits")}
-    return single(partial(lax.reduce_precision, **bits))
+# Of these, JAX's functions name their parameters as the ops do their attributes.
+ALIKE: dict[str, tuple[Callable[..., jax.Array], Callable[[Operation, str], Any], list[str]]] = {
+    "stablehlo.reduce_precision": (
+        lax.reduce_precision,
+        integer,
+        ["exponent_bits", "mantissa_bits"],
+    ),
+    "stablehlo.transpose": (lax.transpose, integers, ["permutation"]),
+    "stablehlo.reverse": (lax.rev, integers, ["dimensions"]),
+    "stablehlo.slice": (lax.slice, integers, ["start_indices", "limit_indices", "strides"]),
+}
+
+
+@raises(*ALIKE)
+def by_attributes(op: Operation) -> Raised:
+    """The JAX function of the same attributes."""
+    function, read, names = ALIKE[op.name]
+    return single(partial(function, **{name: read(op, name) for name in names}))
 
 
 def _is_complex(op: Operation) -> bool:
     return dtype_of(op.operands[0]).kind == "c"
-
-
-@raises("stablehlo.transpose")
-def transpose(op: Operation) -> Raised:
-    """Permute the dimensions."""
-    return single(partial(lax.transpose, permutation=integers(op, "permutation")))
 
 
 @raises("stablehlo.reshape")
@@ -133,19 +140,6 @@ def concatenate(op: Operation) -> Raised:
     """Join along one dimension."""
     dimension = integer(op, "dimension")
     return single(lambda *operands: lax.concatenate(operands, dimension))
-
-
-@raises("stablehlo.slice")
-def slice_(op: Operation) -> Raised:
-    """A slice between fixed limits, with strides."""
-    names = ("start_indices", "limit_indices", "strides")
-    return single(partial(lax.slice, **{name: integers(op, name) for name in names}))
-
-
-@raises("stablehlo.reverse")
-def reverse(op: Operation) -> Raised:
-    """Reverse the order along dimensions."""
-    return single(partial(lax.rev, dimensions=integers(op, "dimensions")))
 
 
 @raises("stablehlo.optimization_barrier", "sdy.sharding_constraint")

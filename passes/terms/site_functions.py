@@ -40,12 +40,12 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,
     convolution_numbers,
-    flags,
     integer,
     integers,
     ones_unless_given,
     padding,
     precision,
+    reversed_dimensions,
 )
 from hlo_surgery.passes.raising.contractions import with_element_types
 from hlo_surgery.passes.raising.elementwise import Raised
@@ -108,8 +108,7 @@ def positions_of_convolution(
     patches = patches_under(image, windows, batch)
     summed = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
     behind = [d + (len(windows) if d > batch else 0) for d in summed]
-    flipped = zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
-    second = lax.rev(window, [d for d, is_reversed in flipped if is_reversed])
+    second = lax.rev(window, reversed_dimensions(op))
     kernel = [numbers.kernel_input_feature_dimension, *spatial]
     return _by_position(patches, behind), _by_position(second, kernel)
 
@@ -284,13 +283,12 @@ def _exposed(
 ) -> jax.Array:
     if place.axis is None:
         at = _current(place, known)
-        return x if at is None else _unless(x, _one_hot(x, number, place.size) == at)
+        return x if at is None else _unless(x, _counted(x, number, place.size) == at)
     dim, axis = place.axis.dim + front, place.axis
     split = x.reshape(*x.shape[:dim], axis.before, place.length, axis.after, *x.shape[dim + 1 :])
     if spread:
-        rows = jnp.arange(place.length, dtype=jnp.int32) + jnp.int32(place.first)
-        rows = rows.reshape([place.length if d == dim + 1 else 1 for d in range(split.ndim)])
-        kept = _unless(split, _one_hot(split, number, place.size) == rows)
+        rows = _counted(split, dim + 1, place.length) + jnp.int32(place.first)
+        kept = _unless(split, _counted(split, number, place.size) == rows)
         return kept.reshape(*kept.shape[:dim], *x.shape[dim:])
     moved = jnp.moveaxis(split, dim + 1, number)
     left = jnp.squeeze(moved, number + 1)
@@ -300,10 +298,10 @@ def _exposed(
     return jnp.pad(left, padding)
 
 
-def _one_hot(x: jax.Array, number: int, size: int) -> jax.Array:
-    return jnp.arange(size, dtype=jnp.int32).reshape(
-        [size if d == number else 1 for d in range(x.ndim)]
-    )
+def _counted(x: jax.Array, dim: int, size: int) -> jax.Array:
+    """0, 1, 2.. along a dimension, of size 1 along the others of x."""
+    others = [d for d in range(x.ndim) if d != dim]
+    return jnp.expand_dims(jnp.arange(size, dtype=jnp.int32), others)
 
 
 def _unless(x: jax.Array, kept: jax.Array) -> jax.Array:
@@ -335,5 +333,4 @@ def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
         assert at is not None, "an operand of examples has all digits of the batch"
         return at
     dim, axis = place.axis.dim, place.axis
-    own = jnp.arange(x.shape[dim], dtype=jnp.int32) // axis.after % place.length + place.first
-    return jnp.expand_dims(own, [d for d in range(x.ndim) if d != dim])
+    return _counted(x, dim, x.shape[dim]) // axis.after % place.length + place.first
