@@ -65,8 +65,7 @@ def populate(module: Module) -> None:
 def strip(module: Module) -> None:
     """Drop every rule."""
     for op in mlir.all_operations(module):
-        if ATTRIBUTE in op.attributes:
-            del op.attributes[ATTRIBUTE]
+        mlir.drop_attributes(op, [ATTRIBUTE])
 
 
 def rule_of(op: Operation) -> Rule | None:

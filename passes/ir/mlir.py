@@ -321,6 +321,18 @@ def attributes(op: Operation) -> dict[str, ir.Attribute]:
     return {name: found[name] for name in attribute_names(op)}
 
 
+def drop_attributes(op: Operation, names: Iterable[str]) -> None:
+    """Drop those of these attributes that an op has."""
+    for name in names:
+        if name in op.attributes:
+            del op.attributes[name]
+
+
+def tensor_type(value: Value, shape: Sequence[int]) -> ir.Type:
+    """The type of a tensor of a value's elements, of another shape."""
+    return ir.RankedTensorType.get(shape, cast(ir.Type, element_type(value)))
+
+
 def text_attribute(op: Operation, name: str) -> str:
     """A string attribute of an op, or "" where it has none."""
     return str(cast(Any, op.attributes[name]).value) if name in op.attributes else ""

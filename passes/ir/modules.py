@@ -213,9 +213,7 @@ def drop_placement(module: Module, *, but_meshes: bool = False) -> None:
             op.erase()
         else:
             _drop_attributes(op, name)
-    for name in () if but_meshes else DEVICE_COUNTS:
-        if name in module.operation.attributes:
-            del module.operation.attributes[name]
+    mlir.drop_attributes(module.operation, () if but_meshes else DEVICE_COUNTS)
 
 
 def meshes(module: Module) -> list[tuple[str, dict[str, int], list[int]]]:
@@ -249,10 +247,7 @@ def placed(value: Value) -> Value:
 
 
 def _drop_attributes(op: Operation, kind: str) -> None:
-    attributes = op.attributes
-    for name in ATTRIBUTES:
-        if name in attributes:
-            del attributes[name]
+    mlir.drop_attributes(op, ATTRIBUTES)
     if kind == "func.func":
         for ports in ("arg_attrs", "res_attrs"):
             if ports in op.attributes:

@@ -243,11 +243,12 @@ def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     write = _stacking_write(loop, number)
     if write is None or not _is_own(axes, loop, write.operands[1]):
         return None
-    return Scan(loop, number, write)
+    scan = Scan(loop, number, write)
+    return scan if _covers(scan) else None
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
-    """The write of a slice an iteration, each once, to a carry with no other use."""
+    """The write of a slice an iteration to a carry with no other use."""
     condition, body = mlir.blocks(loop)
     write = mlir.defining_operation(mlir.returned(body)[number])
     carry = body.arguments[number]
@@ -255,20 +256,17 @@ def _stacking_write(loop: Operation, number: int) -> Operation | None:
         return None
     uses = [len(list(v.uses)) for v in (carry, write.results[0], condition.arguments[number])]
     alone = write.operands[0] == carry and uses == [1, 1, 0]
-    return write if alone and _covers(loop, write) else None
+    return write if alone else None
 
 
-def _covers(loop: Operation, write: Operation) -> bool:
-    counters = counter_values(loop)
+def _covers(scan: Scan) -> bool:
+    """Whether the steps write each slice once, and nothing else."""
+    counters = counter_values(scan.loop)
     if counters is None:
         return False
-    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
-    stacked = [d for d in range(len(whole)) if whole[d] != part[d]]
-    if not stacked:
-        return 1 in whole and len(next(iter(counters.values()))) == 1
-    along = stacked[0]
-    numbers = values_over(write.operands[2 + along], counters)
-    return len(stacked) == part[along] == 1 and is_permutation(numbers, whole[along])
+    whole, part = mlir.shape(scan.write.results[0]), list(mlir.shape(scan.write.operands[1]))
+    is_slice = part == [1 if d == scan.dim else n for d, n in enumerate(whole)]
+    return is_slice and is_permutation(values_over(scan.index, counters), scan.steps)
 
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:

@@ -55,8 +55,7 @@ def hold_bodies(module: Module) -> None:
     functions, bodies = functions_of(module), dict[str, str]()
     for op in mlir.all_operations(module):
         if op.name == CUSTOM_CALL:
-            for name in {DECLARED, BODY}.intersection(mlir.attribute_names(op)):
-                del op.attributes[name]
+            mlir.drop_attributes(op, [DECLARED, BODY])
         elif op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
             name = str(cast(Any, op.attributes["decomposition"]).value)
             if name not in bodies:
@@ -117,8 +116,7 @@ def hold_called(module: Module) -> None:
         if op.name != CUSTOM_CALL:
             continue
         # What the module brings along of it is no function.
-        if HELD in op.attributes:
-            del op.attributes[HELD]
+        mlir.drop_attributes(op, [HELD])
         if CALLED in op.attributes:
             names = [str(name.value) for name in cast(Any, op.attributes[CALLED])]
             texts = [mlir.to_text(flat_function(functions, name)) for name in names]

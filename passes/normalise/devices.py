@@ -131,8 +131,7 @@ def _quoted(name: str) -> str:
 
 def _part(value: Value, front: list[int], dropped: int) -> ir.Type:
     """The type of a value with other dimensions in front."""
-    shape = [*front, *mlir.shape(value)[dropped:]]
-    return ir.RankedTensorType.get(shape, cast(ir.Type, mlir.element_type(value)))
+    return mlir.tensor_type(value, [*front, *mlir.shape(value)[dropped:]])
 
 
 def _reshaped(value: Value, kind: ir.Type) -> Value:

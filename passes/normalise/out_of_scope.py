@@ -106,10 +106,7 @@ def _effect(op: Operation) -> str:
 
 
 def _is_per_device(op: Operation) -> bool:
-    called = (
-        op.name == "stablehlo.custom_call"
-        and mlir.text_attribute(op, "call_target_name") in PER_DEVICE_CALLS
-    )
+    called = mlir.text_attribute(op, "call_target_name") in PER_DEVICE_CALLS
     return called or op.name in COLLECTIVES or op.name == MANUAL
 
 
@@ -139,8 +136,7 @@ def set_aside(module: Module) -> bool:
     found = [op for op in mlir.all_operations(module) if op.name == CONSTRAINT]
     for op in found:
         _mark(op.operands[0], op.attributes["sharding"])
-        op.results[0].replace_all_uses_with(op.operands[0])
-        op.erase()
+        mlir.replace(op, mlir.operands(op))
     return bool(found)
 
 

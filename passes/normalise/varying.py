@@ -85,9 +85,7 @@ def aligned(
         return value
     places = [*map(lead.index, own), *(len(lead) + d for d in range(len(shape)))]
     with mlir.context(), before.location, ir.InsertionPoint(before):
-        element = cast(ir.Type, mlir.element_type(value))
-        sizes = (*varying.sizes(lead), *(local or shape))
-        kind = ir.RankedTensorType.get(sizes, element)
+        kind = mlir.tensor_type(value, (*varying.sizes(lead), *(local or shape)))
         return cast(Any, stablehlo).broadcast_in_dim(kind, value, places)
 
 

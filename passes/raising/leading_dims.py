@@ -110,4 +110,4 @@ def _array_count(op: Operation) -> int:
 def set_shape(value: Any, shape: Sizes) -> None:
     """Make a value one of another shape, in place."""
     with mlir.context(), ir.Location.unknown():
-        value.set_type(ir.RankedTensorType.get(shape, cast(ir.Type, mlir.element_type(value))))
+        value.set_type(mlir.tensor_type(value, shape))

@@ -60,10 +60,7 @@ def call_op(op: Operation) -> Raised:
 
 def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) -> mlir.Module:
     with mlir.context(), ir.Location.unknown():
-        kinds = [
-            ir.RankedTensorType.get(shape, cast(ir.Type, mlir.element_type(v)))
-            for shape, v in zip(shapes, op.operands, strict=True)
-        ]
+        kinds = [mlir.tensor_type(v, shape) for shape, v in zip(shapes, op.operands, strict=True)]
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             function = func.FuncOp("main", ir.FunctionType.get(kinds, [r.type for r in op.results]))
@@ -75,8 +72,7 @@ def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) 
             copied = cast(Any, op.clone()).operation
             func.ReturnOp(list(copied.results))
         for inner in (copied, *mlir.nested_operations(copied)):
-            for name in {ATTRIBUTE, *marks(inner)}.intersection(mlir.attribute_names(inner)):
-                del inner.attributes[name]
+            mlir.drop_attributes(inner, [ATTRIBUTE, *marks(inner)])
         _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
         module.operation.verify()
         return module
