@@ -195,7 +195,11 @@ def declared_axes(op: Operation) -> list[Axes] | None:
     """The axes that were declared of an op, a tuple for each factor; None where none were."""
     if op.name != CUSTOM_CALL or DECLARED not in op.attributes:
         return None
-    rows = cast(Any, op.attributes[DECLARED])
+    return axes_in(op.attributes[DECLARED])
+
+
+def axes_in(rows: Any) -> list[Axes]:
+    """The axes in an attribute of rows of integers."""
     return [tuple(None if a.value == NONE else a.value for a in row) for row in rows]
 
 

@@ -96,11 +96,7 @@ def summable(x: Any) -> jax.Array:
 
 def widened_tree(tree: Any) -> Any:
     """Arrays and numbers, each in what its squares and sums are accumulated in."""
-
-    def of_leaf(leaf: Any) -> jax.Array:
-        return widened(jnp.asarray(leaf))
-
-    return jax.tree.map(of_leaf, tree)
+    return jax.tree.map(lambda leaf: widened(jnp.asarray(leaf)), tree)
 
 
 COPIES = ops_of(Kind.COPIES)
@@ -128,7 +124,7 @@ def is_splat(value: Value, number: float) -> bool:
 
 
 def _is_constant_splat(op: Operation, number: float) -> bool:
-    if isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
+    if mlir.is_complex(op.results[0]):
         return bool((elements(op) == number).all())
     attribute = cast(Any, op.attributes["value"])
     return bool(attribute.is_splat) and attribute.get_splat_value().value == number
@@ -138,7 +134,7 @@ def is_table(op: Operation) -> bool:
     """Whether an op is a constant of numbers that are not all the same."""
     if op.name != "stablehlo.constant":
         return False
-    if isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
+    if mlir.is_complex(op.results[0]):
         numbers = elements(op)
         return bool((numbers != numbers.ravel()[:1]).any())
     return not cast(Any, op.attributes["value"]).is_splat

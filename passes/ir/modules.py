@@ -16,7 +16,7 @@ arrays with which it is called.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
@@ -108,16 +108,13 @@ def _callees(function: func.FuncOp, functions: Functions) -> list[str]:
 def deepest_region(op: Operation) -> int:
     """How many regions lie one in another."""
     depth, level = 0, [op]
-    while level := [op for op in _inside(level) if len(op.regions)]:
+    while level := [op for each in level for op in _inside(each) if len(op.regions)]:
         depth += 1
     return depth
 
 
-def _inside(ops: list[Operation]) -> Iterator[Operation]:
-    for op in ops:
-        for region in op.regions:
-            for block in region.blocks:
-                yield from mlir.operations(block)
+def _inside(op: Operation) -> list[Operation]:
+    return [each for region in op.regions for b in region.blocks for each in mlir.operations(b)]
 
 
 COMPOSITE = "stablehlo.composite"

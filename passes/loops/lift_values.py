@@ -68,13 +68,8 @@ def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> 
     renewed = extend_results(
         op, operands, len(numbers), [*axes.by_value, lifted], [reached, axes.trained]
     )
-    lifted.update(
-        zip(
-            [renewed.results[i] for i in numbers],
-            mlir.results(renewed)[-len(numbers) :],
-            strict=True,
-        )
-    )
+    results = mlir.results(renewed)
+    lifted.update(zip([results[i] for i in numbers], results[-len(numbers) :], strict=True))
 
 
 def lift_before(

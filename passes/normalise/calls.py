@@ -23,8 +23,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.kernels import (
     CUSTOM_CALL,
     DECLARED,
-    NONE,
-    Axes,
+    axes_in,
     call_names,
     declare,
 )
@@ -90,19 +89,14 @@ def flat_function(functions: Functions, name: str) -> Module:
 
 def _hold(op: Operation, body: str) -> None:
     said = cast(Any, op.attributes["composite_attributes"])
-    known = [[None if a.value == NONE else a.value for a in row] for row in said[AXES]]
     texts = {"call_target_name": NAME, "kernel_name": said[FUNCTION].value, BODY: body}
     held: dict[str, ir.Attribute] = {
         name: ir.StringAttr.get(text, mlir.context()) for name, text in texts.items()
     }
     made = mlir.rename(op, CUSTOM_CALL, held)
-    declare(made, [_with_constants(row, made) for row in known])
-
-
-def _with_constants(axes: list[int | None], op: Operation) -> Axes:
-    """The axes of all operands: JAX puts arrays that the function closes over in front."""
-    closed_over = len(op.operands) + len(op.results) - len(axes)
-    return (*([None] * closed_over), *axes)
+    count = len(made.operands) + len(made.results)
+    # JAX puts arrays that the function closes over in front.
+    declare(made, [(*[None] * (count - len(row)), *row) for row in axes_in(said[AXES])])
 
 
 CALLED, HELD = "called_computations", "hlo_surgery.called"
@@ -136,11 +130,6 @@ def release_called(module: Module) -> None:
                 symbols = [ir.FlatSymbolRefAttr.get(name) for name in names]
                 op.attributes[CALLED] = ir.ArrayAttr.get(symbols)
             del op.attributes[HELD]
-    _add(module, made)
-
-
-def _add(module: Module, made: Mapping[str, str]) -> None:
-    """Functions by text, under these names."""
     for text, name in made.items():
         held = mlir.parse(text)
         function = cast(Any, mlir.main_function(held).operation.clone())

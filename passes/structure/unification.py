@@ -60,16 +60,13 @@ def _visit_loop(known: Structure, op: Operation) -> None:
     returned = mlir.returned(body)
     for i, start in enumerate(op.operands):
         known.alike(start, condition.arguments[i], body.arguments[i], returned[i], op.results[i])
-    counters = counter_values(op)
-    loop = None
+    counters, around = counter_values(op), known.around
     if counters:
-        trips = len(next(iter(counters.values())))
-        loop = known.loops[body] = CountedLoop(op, trips, counters)
-        known.around.append(loop)
+        known.loops[body] = CountedLoop(op, len(next(iter(counters.values()))), counters)
+        known.around = [*around, known.loops[body]]
     _visit_block(known, condition)
     _visit_block(known, body)
-    if loop:
-        known.around.pop()
+    known.around = around
     for argument, value, result in zip(body.arguments, returned, op.results, strict=True):
         part = _stacked_part(known, argument, value)
         if part is not None:

@@ -12,9 +12,6 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
-
-import jax
 
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.ir import mlir
@@ -131,14 +128,11 @@ def _does(op: Operation, sums: Sequence[int]) -> Does | None:
         case "stablehlo.pad":
             return Does.PADS if is_splat(op.operands[1], 0) else None
         case name if name in PASSED:
-            return Does.PASSES if _keeps_parts(op) else None
+            # Real numbers have to stay real, and complex ones complex.
+            alike = mlir.is_complex(op.operands[0]) == mlir.is_complex(op.results[0])
+            return Does.PASSES if alike else None
         case _:
             return Does.MOVES if moving(op) is not None else None
-
-
-def _keeps_parts(op: Operation) -> bool:
-    """Whether real numbers stay real, and complex ones complex."""
-    return mlir.is_complex(op.operands[0]) == mlir.is_complex(op.results[0])
 
 
 def moving(op: Operation) -> Raised | None:
@@ -147,7 +141,8 @@ def moving(op: Operation) -> Raised | None:
     A sum over sizes of 1 only, as in a transposed broadcast, is a reshape.
     """
     if _drops_unit_dimensions(op):
-        return single(partial(_reshaped, mlir.shape(op.results[0])))
+        shape = mlir.shape(op.results[0])
+        return single(lambda x, _: x.reshape(shape))
     return raise_op(op) if op.name in (*MOVES, "stablehlo.pad") else None
 
 
@@ -156,7 +151,3 @@ def _drops_unit_dimensions(op: Operation) -> bool:
         return False
     shape = mlir.shape(op.operands[0])
     return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
-
-
-def _reshaped(shape: tuple[int, ...], x: jax.Array, *_: jax.Array) -> jax.Array:
-    return x.reshape(shape)

@@ -31,7 +31,6 @@ from hlo_surgery.passes.terms.steps import (
     Axes,
     Axis,
     GradientSlice,
-    Held,
     Input,
     Place,
     Split,
@@ -115,10 +114,8 @@ def split_of(axes: Axes, places: Sequence[Place], lost: set[Digit]) -> Split:
 
 def kept_axis(axes: Axes, value: Value) -> Split:
     """What each example has in a value that is passed on as it is, by no op that sums."""
-    op = mlir.defining_operation(value)
-    known = axes.of(value)
-    places = [_place(axes, op, value, digit, known) for digit in axes.batch]
-    return split_of(axes, places, set())
+    op, known = mlir.defining_operation(value), axes.of(value)
+    return split_of(axes, [_place(axes, op, value, d, known) for d in axes.batch], set())
 
 
 def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: Class) -> Place:
@@ -179,12 +176,9 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
         pending += axes.summed(_producer(value))
     ordered = _in_program_order(found)
     steps = tuple(_step(axes, op, lifted, found) for op in ordered)
-    return GradientSlice(_input(output, _output_axis(axes, output), lifted), steps)
-
-
-def _output_axis(axes: Axes, output: Value) -> Axis:
-    """What each example has in a value that a state of a loop or branch takes in."""
-    return kept_axis(axes, output) if axes.is_rows(axes.of(output)) else None
+    # A state of a loop or branch may take in the examples' own.
+    axis = kept_axis(axes, output) if axes.is_rows(axes.of(output)) else None
+    return GradientSlice(_input(output, axis, lifted), steps)
 
 
 def _producer(value: Value) -> Operation:
@@ -242,15 +236,11 @@ def has_offset(sliced: GradientSlice) -> bool:
     return not sliced.steps or any(adds_offset(step, sliced.made) for step in sliced.steps)
 
 
-def _is_shared(axis: Axis) -> bool:
-    return axis is None or isinstance(axis, Held)
-
-
 def adds_offset(step: Step, made: Container[Value]) -> bool:
     """Whether a step adds what no example has a share of, and is no zero, to what steps `made`."""
     op = step.op
     shared = [
-        i for i, key in enumerate(step.inputs) if _is_shared(key[1]) and not is_made(key, made)
+        i for i, key in enumerate(step.inputs) if key[1] in (None, HELD) and not is_made(key, made)
     ]
     others = frozenset(range(len(step.inputs))) - frozenset(shared)
     added = [i for i in shared if i in initial_operands(op) or is_linear(op, others | {i})]

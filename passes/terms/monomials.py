@@ -227,13 +227,10 @@ def _renamed(atoms: Atoms, new: Mapping[Atom, Atoms]) -> Atoms:
 
 def _refinement(one: Sequence[int], other: Sequence[int]) -> list[int] | None:
     """Sizes that both lists are products of neighbours of: [6, 4], [2, 12] -> [2, 3, 4]."""
-    cuts = sorted(
-        {*itertools.accumulate(one, int.__mul__), *itertools.accumulate(other, int.__mul__)}
-    )
-    pairs = list(itertools.pairwise([1, *cuts]))
-    return (
-        None if any(end % start for start, end in pairs) else [end // start for start, end in pairs]
-    )
+    cuts = {cut for sizes in (one, other) for cut in itertools.accumulate(sizes, int.__mul__)}
+    pairs = list(itertools.pairwise([1, *sorted(cuts)]))
+    fits = not any(end % start for start, end in pairs)
+    return [end // start for start, end in pairs] if fits else None
 
 
 def _grouped(atoms: Sequence[Atom], shape: Sequence[int]) -> tuple[Atoms, ...]:
