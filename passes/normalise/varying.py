@@ -55,7 +55,7 @@ class Varying:
     mesh: Mesh
     numbers: dict[Value, npt.NDArray[Any]]
     collectives: dict[Value, Collective]
-    axes: dict[Value, Names] = field(default_factory=dict[Value, Names])
+    axes: dict[Value, Names] = field(default_factory=dict)
 
     def of(self, value: Value) -> Names:
         """The axes along which the value differs, in the order of the mesh."""

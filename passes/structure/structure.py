@@ -59,9 +59,9 @@ class Link:
     sizes: tuple[int, ...] = ()
     reduced: frozenset[int] = frozenset()
     blocked: frozenset[int] = frozenset()
-    steps: dict[int, Digit] = field(default_factory=dict[int, Digit])
-    places: dict[int, int] = field(default_factory=dict[int, int])
-    torn: list[Digit] = field(default_factory=list[Digit])
+    steps: dict[int, Digit] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
+    torn: list[Digit] = field(default_factory=list)
     alike: bool = False
 
 
@@ -163,7 +163,7 @@ class CountedLoop:
     op: Operation
     trips: int
     counters: dict[Value, Numbers]
-    digits: dict[tuple[int, ...], Digit] = field(default_factory=dict[tuple[int, ...], Digit])
+    digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)
 
     def digit(self, order: tuple[int, ...]) -> Digit:
         """The digit of which step t takes place `order[t]`."""
@@ -201,28 +201,20 @@ class Structure:
     outermost first.
     """
 
-    shapes: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
-    dims: dict[Value, Dims] = field(default_factory=dict[Value, Dims])
-    links: dict[Value, Link] = field(default_factory=dict[Value, Link])
-    kinds: dict[object, Link | None] = field(default_factory=dict[object, Link | None])
-    loops: dict[Block, CountedLoop] = field(default_factory=dict[Block, CountedLoop])
-    pieces: list[Piece] = field(default_factory=list[Piece])
+    dims: dict[Value, Dims] = field(default_factory=dict)
+    links: dict[Value, Link] = field(default_factory=dict)
+    kinds: dict[object, Link | None] = field(default_factory=dict)
+    loops: dict[Block, CountedLoop] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
     told: Told = field(default_factory=Told)
-    around: list[CountedLoop] = field(default_factory=list[CountedLoop])
-
-    def shape(self, value: Value) -> tuple[int, ...]:
-        """The shape of a value, looked up once."""
-        found = self.shapes.get(value)
-        if found is None:
-            found = self.shapes[value] = mlir.shape(value)
-        return found
+    around: list[CountedLoop] = field(default_factory=list)
 
     def of(self, value: Value) -> Dims:
         """The digits of each dimension of a value, none where it has size 1."""
         found = self.dims.get(value)
         if found is None:
-            shape = self.shape(value)
-            found = self.dims[value] = [[Digit(size)] if size > 1 else [] for size in shape]
+            sizes = mlir.shape(value)
+            found = self.dims[value] = [[Digit(size)] if size > 1 else [] for size in sizes]
         return found
 
     def loop_of(self, op: Operation) -> CountedLoop | None:

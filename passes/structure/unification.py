@@ -111,7 +111,7 @@ def _link(known: Structure, op: Operation) -> None:
         known.links[op.results[0]] = special(known, op)
         return
     values = mlir.operands(op), mlir.results(op)
-    shapes = tuple(map(known.shape, values[0])), tuple(map(known.shape, values[1]))
+    shapes = tuple(map(mlir.shape, values[0])), tuple(map(mlir.shape, values[1]))
     link = structure.linked(op, shapes, known.kinds)
     if link is None:
         return
@@ -146,7 +146,7 @@ def _unify_factors(
         # Along a blocked factor a result lies otherwise than what it is made of.
         row = [None if own and not link.blocked.isdisjoint(own) else own for own in row]
         if value not in known.dims:
-            known.dims[value] = _made(known.shape(value), row, places)
+            known.dims[value] = _made(mlir.shape(value), row, places)
         torn += _unify_row(link, row, known.of(value), places)
     return torn
 
