@@ -327,8 +327,8 @@ def _signed_term(op: Operation, counter: Value) -> tuple[int, Value | None]:
 
 def _trips(condition: Any, steps: dict[int, tuple[Numbers, int]]) -> int | None:
     """How often a comparison of a counter with a constant holds before it first fails."""
-    op = mlir.defining_operation(mlir.returned(condition)[0])
-    if op is None or op.name != "stablehlo.compare":
+    op = mlir.made_by(mlir.returned(condition)[0], "stablehlo.compare")
+    if op is None:
         return None
     numbers = [i for i in steps if condition.arguments[i] == op.operands[0]]
     limit = evaluate(op.operands[1])

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.emit.splice import Scope, set_scope
+from hlo_surgery.passes.emit.splice import Scope, location_for
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 
@@ -75,7 +75,7 @@ def copy_before(
     for i, operand in enumerate(operands):
         copied.operands[i] = operand
     for each in (copied, *mlir.nested_operations(copied)):
-        set_scope(each, scope, each)
+        cast(Any, each).location = location_for(scope, each)
     return copied
 
 

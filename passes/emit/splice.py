@@ -104,11 +104,6 @@ def location_for(scope: Scope, source: Operation) -> ir.Location:
         return ir.Location.name(str(scope), source.location)
 
 
-def set_scope(op: Operation, scope: Scope, source: Operation) -> None:
-    """Say what an op was added for, and for which of the program it stands."""
-    cast(Any, op).location = location_for(scope, source)
-
-
 def keep_names_alone(ops: Iterable[Operation]) -> None:
     """Forget which of our own lines ops were traced at. JAX has its name stack outside of them."""
     for op in ops:
@@ -297,12 +292,12 @@ def _narrow_constants(module: mlir.Module) -> None:
     are of these, which not every device has.
     """
     for op in mlir.all_operations(module):
-        source = mlir.defining_operation(op.operands[0]) if op.name == CONVERT else None
-        if source is None or source.name != "stablehlo.constant" or mlir.shape(op.results[0]):
+        known = op.name == CONVERT and mlir.made_by(op.operands[0], "stablehlo.constant")
+        if not known or mlir.shape(op.results[0]):
             continue
         dtypes = {dtype_of(op.operands[0]), dtype_of(op.results[0])}
         if dtypes <= FLOATS:
-            number = elements(source).astype(dtype_of(op.results[0]))
+            number = elements(known).astype(dtype_of(op.results[0]))
             with mlir.context(), op.location, ir.InsertionPoint(op):
                 made = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(number))
             mlir.replace(op, [cast(Value, made)])

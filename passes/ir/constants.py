@@ -117,13 +117,9 @@ def copied_from(value: Value) -> Value:
 
 def is_splat(value: Value, number: float) -> bool:
     """Whether all elements are this number, as far as constants and their copies show."""
-    op = mlir.defining_operation(copied_from(value))
+    op = mlir.made_by(copied_from(value), "stablehlo.constant")
     if op is None:
         return False
-    return op.name == "stablehlo.constant" and _is_constant_splat(op, number)
-
-
-def _is_constant_splat(op: Operation, number: float) -> bool:
     if mlir.is_complex(op.results[0]):
         return bool((elements(op) == number).all())
     attribute = cast(Any, op.attributes["value"])

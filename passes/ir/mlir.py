@@ -216,6 +216,12 @@ def defining_operation(value: Value) -> Operation | None:
     return None if isinstance(owner, ir.Block) else cast(Operation, owner.operation)
 
 
+def made_by(value: Value, *names: str) -> Operation | None:
+    """The op that makes this value, if it is of one of these names."""
+    op = defining_operation(value)
+    return op if op is not None and op.name in names else None
+
+
 def is_same(one: Operation, other: Operation) -> bool:
     """Whether two Python objects stand for the same op, which has results."""
     return one.results[0] == other.results[0]

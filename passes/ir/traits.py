@@ -356,8 +356,8 @@ def combined_by(op: Operation, name: str) -> list[bool]:
 
 
 def _is_of_both(name: str, value: mlir.Value, pair: set[Any]) -> bool:
-    op = mlir.defining_operation(value)
-    return op is not None and op.name == name and set(op.operands) == pair
+    op = mlir.made_by(value, name)
+    return op is not None and set(op.operands) == pair
 
 
 def initial_operands(op: Operation) -> range:

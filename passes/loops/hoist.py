@@ -87,8 +87,8 @@ def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked,
     """The stack outside the loop of which a value is one slice, without that dimension."""
     op: Operation | None = None
     for name in ("stablehlo.reshape", "stablehlo.dynamic_slice"):
-        op = mlir.defining_operation(op.operands[0] if op else value)
-        if op is None or op.name != name:
+        op = mlir.made_by(op.operands[0] if op else value, name)
+        if op is None:
             return None
     assert op is not None
     stack, whole = op.operands[0], mlir.shape(op.operands[0])

@@ -65,9 +65,8 @@ def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> 
         _lift_block(axes, block, reached, lifted)
         end = mlir.return_operation(block)
         extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], lifted, end))
-    renewed = extend_results(
-        op, operands, len(numbers), [*axes.by_value, lifted], [reached, axes.trained]
-    )
+    known = [*axes.state.by_value, lifted]
+    renewed = extend_results(op, operands, len(numbers), known, [reached, axes.state.trained])
     results = mlir.results(renewed)
     lifted.update(zip([results[i] for i in numbers], results[-len(numbers) :], strict=True))
 

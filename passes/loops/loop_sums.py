@@ -156,8 +156,8 @@ def _hands_on(loop: Operation, result: Value) -> bool:
     """
     number, body = mlir.results(loop).index(result), mlir.blocks(loop)[1]
     returned = mlir.returned(body)[number]
-    within = mlir.defining_operation(returned)
-    if within is None or within.name != "stablehlo.while" or within.block != body:
+    within = mlir.made_by(returned, "stablehlo.while")
+    if within is None or within.block != body:
         return False
     start = within.operands[mlir.results(within).index(returned)]
     return start == body.arguments[number] and len(list(returned.uses)) == 1
@@ -180,15 +180,10 @@ def added_values(loop: Operation, number: int) -> list[Value] | None:
     carried = 0
     while pending:
         value = pending.pop()
-        op = mlir.defining_operation(value)
+        op = mlir.made_by(value, "stablehlo.add")
         if value == carry:
             carried += 1
-        elif (
-            op is not None
-            and op.name == "stablehlo.add"
-            and op.block == body
-            and len(list(value.uses)) == 1
-        ):
+        elif op is not None and op.block == body and len(list(value.uses)) == 1:
             pending += op.operands
         else:
             added.append(value)
@@ -236,8 +231,8 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
 
 def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     """The scan that stacks a loop's result; None if that is not its own steps' gradients."""
-    loop = mlir.defining_operation(stack)
-    if loop is None or loop.name != "stablehlo.while" or not axes.is_sum(axes.of(stack)):
+    loop = mlir.made_by(stack, "stablehlo.while")
+    if loop is None or not axes.is_sum(axes.of(stack)):
         return None
     number = mlir.results(loop).index(stack)
     write = _stacking_write(loop, number)
@@ -250,9 +245,9 @@ def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
     """The write of a slice an iteration to a carry with no other use."""
     condition, body = mlir.blocks(loop)
-    write = mlir.defining_operation(mlir.returned(body)[number])
+    write = mlir.made_by(mlir.returned(body)[number], "stablehlo.dynamic_update_slice")
     carry = body.arguments[number]
-    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.block != body:
+    if write is None or write.block != body:
         return None
     uses = [len(list(v.uses)) for v in (carry, write.results[0], condition.arguments[number])]
     alone = write.operands[0] == carry and uses == [1, 1, 0]
@@ -303,7 +298,7 @@ def carried(
     values, renewed = splice([*states[-1], *taken], go_on, end, scope=scope), nest[0]
     for loop, initial in zip(reversed(nest), reversed(states[:-1]), strict=True):
         extend_return(mlir.return_operation(mlir.blocks(loop)[1]), values)
-        of_results = [*axes.by_value, *known], [axes.trained, *sets]
+        of_results = [*axes.state.by_value, *known], [axes.state.trained, *sets]
         renewed = extend_results(loop, initial, len(initial), *of_results)
         values = mlir.results(renewed)[len(renewed.results) - len(initial) :]
     return renewed, values

@@ -41,10 +41,7 @@ def raise_op(op: Operation) -> Raised | None:
 def call_op(op: Operation) -> Raised:
     """A function of the op's operands, in which operands may hold one example instead of B."""
     outside = mlir.captured(op)
-    if any(
-        (made := mlir.defining_operation(v)) is None or made.name != "stablehlo.constant"
-        for v in outside
-    ):
+    if not all(mlir.made_by(v, "stablehlo.constant") for v in outside):
         raise ValueError(
             f"{op.name} uses values from outside in its body, which only constants may be"
         )

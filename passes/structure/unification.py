@@ -75,8 +75,8 @@ def _visit_loop(known: Structure, op: Operation) -> None:
 
 def _stacked_part(known: Structure, argument: Value, returned: Value) -> Value | None:
     """What a step writes into what it hands on, if the steps write each place once, and all."""
-    write = mlir.defining_operation(returned)
-    if write is None or write.name != "stablehlo.dynamic_update_slice":
+    write = mlir.made_by(returned, "stablehlo.dynamic_update_slice")
+    if write is None:
         return None
     link = known.links[returned]
     covers = write.operands[0] == argument and len(link.steps) == 1 and None not in link.results[0]

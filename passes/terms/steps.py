@@ -19,7 +19,6 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -140,16 +139,6 @@ class Axes:
     def data(self) -> dict[Value, Reason]:
         """Where data of the examples was taken as a constant of the batch, by value."""
         return self.state.data
-
-    @property
-    def trained(self) -> set[Value]:
-        """What parameters reach."""
-        return self.state.trained
-
-    @property
-    def by_value(self) -> list[dict[Value, Any]]:
-        """All that is known by value, for whoever rebuilds the ops that make them."""
-        return self.state.by_value
 
 
 @dataclass(frozen=True)
