@@ -37,18 +37,14 @@ RAISING = "equinox._errors._error.<locals>.raises"
 def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
     """The function of such arguments, without those of its host calls of which it hears nothing."""
     made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
-    without = _without_host_calls(made.jaxpr)
+    quiet = _quiet(made.jaxpr)
+    without = dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
 
     def told_nothing(*arrays: Any) -> Any:
         outputs: Any = eval_jaxpr(without, made.consts, *arrays)
         return jax.tree.unflatten(jax.tree.structure(results), outputs)
 
     return told_nothing
-
-
-def _without_host_calls(jaxpr: Jaxpr) -> Jaxpr:
-    quiet = _quiet(jaxpr)
-    return dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
 
 
 def _quiet(jaxpr: Jaxpr) -> Jaxpr:

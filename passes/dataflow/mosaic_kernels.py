@@ -171,15 +171,7 @@ def _window(
 ) -> tuple[Place, ...] | None:
     """For each dimension of an operand or result, where its block lies."""
     names = {a if isinstance(a, str) else a.name for a in params}
-    if (
-        not {"transform_indices", "window_bounds"}
-        <= names
-        <= {
-            "transform_indices",
-            "window_bounds",
-            "pipeline_mode",
-        }
-    ):
+    if names - {"pipeline_mode"} != {"transform_indices", "window_bounds"}:
         return None
     transform = functions.get(str(params["transform_indices"]).strip("@"))
     bounds = list(params["window_bounds"])

@@ -15,34 +15,34 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 
-_DTYPES: dict[str, np.dtype] = {
-    name: np.dtype(scalar)
-    for name, scalar in {
-        "i1": np.bool_,
-        "i4": jnp.int4,
-        "i8": np.int8,
-        "i16": np.int16,
-        "i32": np.int32,
-        "i64": np.int64,
-        "ui4": jnp.uint4,
-        "ui8": np.uint8,
-        "ui16": np.uint16,
-        "ui32": np.uint32,
-        "ui64": np.uint64,
-        "bf16": jnp.bfloat16,
-        "f16": np.float16,
-        "f32": np.float32,
-        "f64": np.float64,
-        "f8E3M4": jnp.float8_e3m4,
-        "f8E4M3": jnp.float8_e4m3,
-        "f8E4M3FN": jnp.float8_e4m3fn,
-        "f8E4M3FNUZ": jnp.float8_e4m3fnuz,
-        "f8E4M3B11FNUZ": jnp.float8_e4m3b11fnuz,
-        "f8E5M2": jnp.float8_e5m2,
-        "f8E5M2FNUZ": jnp.float8_e5m2fnuz,
-        "f8E8M0FNU": jnp.float8_e8m0fnu,
-        "complex<f32>": np.complex64,
-        "complex<f64>": np.complex128,
+_DTYPES = {
+    name: np.dtype(own)
+    for name, own in {
+        "i1": "bool",
+        "i4": "int4",
+        "i8": "int8",
+        "i16": "int16",
+        "i32": "int32",
+        "i64": "int64",
+        "ui4": "uint4",
+        "ui8": "uint8",
+        "ui16": "uint16",
+        "ui32": "uint32",
+        "ui64": "uint64",
+        "bf16": "bfloat16",
+        "f16": "float16",
+        "f32": "float32",
+        "f64": "float64",
+        "f8E3M4": "float8_e3m4",
+        "f8E4M3": "float8_e4m3",
+        "f8E4M3FN": "float8_e4m3fn",
+        "f8E4M3FNUZ": "float8_e4m3fnuz",
+        "f8E4M3B11FNUZ": "float8_e4m3b11fnuz",
+        "f8E5M2": "float8_e5m2",
+        "f8E5M2FNUZ": "float8_e5m2fnuz",
+        "f8E8M0FNU": "float8_e8m0fnu",
+        "complex<f32>": "complex64",
+        "complex<f64>": "complex128",
     }.items()
 }
 

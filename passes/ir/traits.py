@@ -59,10 +59,6 @@ class Traits:
     linear: Linear | Positions | None = None
 
 
-def _only(*positions: int) -> Positions:
-    return frozenset(positions)
-
-
 _ROWS = {
     Traits(Kind.ELEMENTWISE): (
         "stablehlo.abs",
@@ -128,7 +124,7 @@ _ROWS = {
         "stablehlo.concatenate",
         "stablehlo.pad",
     ),
-    Traits(Kind.PICKS, _only(0)): (
+    Traits(Kind.PICKS, frozenset([0])): (
         "stablehlo.dynamic_slice",
         "stablehlo.gather",
     ),
@@ -141,16 +137,16 @@ _ROWS = {
     ),
     Traits(Kind.CONTRACTS | Kind.MIXES, Linear.ONE_OF): ("stablehlo.convolution",),
     Traits(Kind.MIXES, Linear.IN_SOLVES): ("stablehlo.custom_call",),
-    Traits(Kind.ELEMENTWISE, _only(0)): ("stablehlo.divide",),
+    Traits(Kind.ELEMENTWISE, frozenset([0])): ("stablehlo.divide",),
     Traits(Kind.CONTRACTS, Linear.ONE_OF): ("stablehlo.dot_general",),
-    Traits(Kind(0), _only(0, 1)): ("stablehlo.dynamic_update_slice",),
+    Traits(Kind(0), frozenset([0, 1])): ("stablehlo.dynamic_update_slice",),
     Traits(Kind.MIXES, Linear.ANYWHERE): ("stablehlo.fft",),
     Traits(Kind.ELEMENTWISE, Linear.ONE_OF): ("stablehlo.multiply",),
     Traits(Kind.COMBINES, Linear.IF_ADDING): ("stablehlo.reduce",),
     Traits(Kind.COMBINES | Kind.MIXES, Linear.IF_ADDING): ("stablehlo.reduce_window",),
     Traits(Kind.COMBINES, Linear.IF_ADDING_UPDATES): ("stablehlo.scatter",),
-    Traits(Kind.ELEMENTWISE, _only(1, 2)): ("stablehlo.select",),
-    Traits(Kind.MIXES, _only(1)): ("stablehlo.triangular_solve",),
+    Traits(Kind.ELEMENTWISE, frozenset([1, 2])): ("stablehlo.select",),
+    Traits(Kind.MIXES, frozenset([1])): ("stablehlo.triangular_solve",),
 }
 TRAITS = {name: traits for traits, names in _ROWS.items() for name in names}
 

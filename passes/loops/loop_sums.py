@@ -108,9 +108,8 @@ def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
 
     def behind(value: Value) -> list[Value]:
         op = mlir.defining_operation(value)
-        if op is None or op.name in mlir.CONTROL_FLOW:
-            return [v for v in ties(value) if is_sum(v)]
-        return [v for v in axes.summed(op) if is_sum(v)]
+        found = ties(value) if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
+        return list(filter(is_sum, found))
 
     return closure(filter(is_sum, outputs), behind)
 
@@ -123,8 +122,7 @@ def _summed_in_block(axes: Axes, value: Value) -> list[Value]:
 
 def _common_loop(sums: set[Value]) -> Operation | None:
     """The one loop of which all these sums result that a loop or branch makes."""
-    made = [op for op in map(mlir.defining_operation, sums) if op is not None]
-    loops = [op for op in made if op.name in mlir.CONTROL_FLOW]
+    loops = [op for v in sums if (op := mlir.made_by(v, *mlir.CONTROL_FLOW))]
     alike = bool(loops) and all(mlir.is_same(op, loops[0]) for op in loops)
     return loops[0] if alike and loops[0].name == "stablehlo.while" else None
 

@@ -15,11 +15,12 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
-from hlo_surgery.passes.ir.mlir import Operation, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.ir.traits import (
     added_results,
     convolution_numbers,
     dot_numbers,
+    flag,
     integer,
     integers,
     ones_unless_given,
@@ -192,17 +193,13 @@ def reduce_window(op: Operation) -> Raised | None:
 @raises("stablehlo.triangular_solve")
 def triangular_solve(op: Operation) -> Raised:
     """Solve `op(a) x = b`, or `x op(a) = b`, for triangular `a`."""
-    left_side, lower, unit_diagonal = (
-        ir.BoolAttr(op.attributes[name]).value for name in ("left_side", "lower", "unit_diagonal")
-    )
+    how = {name: flag(op, name) for name in ("left_side", "lower", "unit_diagonal")}
     transpose = stablehlo.TransposeAttr(op.attributes["transpose_a"]).value
     solve = partial(
         lax.linalg.triangular_solve,
-        left_side=left_side,
-        lower=lower,
         transpose_a=transpose in ("TRANSPOSE", "ADJOINT"),
         conjugate_a=transpose == "ADJOINT",
-        unit_diagonal=unit_diagonal,
+        **how,
     )
     return single(solve)
 

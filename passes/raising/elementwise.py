@@ -151,16 +151,11 @@ def identity(_: Operation) -> Raised:
 @raises("stablehlo.constant")
 def constant(op: Operation) -> Raised:
     """The constant's elements."""
-    found = elements(op)
-    return lambda: (jnp.asarray(found),)
+    return single(partial(jnp.asarray, elements(op)))
 
 
 @raises("stablehlo.iota")
 def iota(op: Operation) -> Raised:
     """0, 1, 2... along one dimension."""
-    dtype, shape, dimension = (
-        dtype_of(op.results[0]),
-        mlir.shape(op.results[0]),
-        integer(op, "iota_dimension"),
-    )
-    return lambda: (lax.broadcasted_iota(dtype, shape, dimension),)
+    made, dimension = op.results[0], integer(op, "iota_dimension")
+    return single(partial(lax.broadcasted_iota, dtype_of(made), mlir.shape(made), dimension))

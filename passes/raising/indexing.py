@@ -54,10 +54,8 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
     if update_operand is None:
         return None
     numbers = scatter_numbers(op)
-    index_vector_dim, dtypes = (
-        numbers.index_vector_dim,
-        [result or dtype_of(made) for made in op.results],
-    )
+    index_vector_dim = numbers.index_vector_dim
+    dtypes = [result or dtype_of(made) for made in op.results]
     update = partial(
         update_operand,
         dimension_numbers=scatter_dimension_numbers(numbers),
@@ -69,11 +67,8 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
     def scattered(*operands: jax.Array) -> tuple[jax.Array, ...]:
         count = len(dtypes)
         indices = index_vectors_last(operands[count], index_vector_dim)
-        inputs, updates = (
-            _converted(operands[:count], dtypes),
-            _converted(operands[count + 1 :], dtypes),
-        )
-        return tuple(update(x, indices, new) for x, new in zip(inputs, updates, strict=True))
+        each = zip(operands[:count], operands[count + 1 :], dtypes, strict=True)
+        return tuple(update(x.astype(own), indices, new.astype(own)) for x, new, own in each)
 
     return scattered
 
@@ -115,10 +110,6 @@ def index_vectors_last(indices: jax.Array, index_vector_dim: int) -> jax.Array:
 def _before_last(dims: Sequence[int], index_vector_dim: int) -> tuple[int, ...]:
     """Dimensions of the indices, counted once the index vectors are last."""
     return tuple(dim - (dim > index_vector_dim) for dim in dims)
-
-
-def _converted(arrays: Sequence[jax.Array], dtypes: Sequence[np.dtype]) -> list[jax.Array]:
-    return [lax.convert_element_type(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
 
 
 def gather_dimension_numbers(

@@ -8,6 +8,7 @@ Two digits that were unified are one. A unification that fails has changed nothi
 asks for it notes that the two do not align.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 
@@ -56,6 +57,11 @@ def leaves(digits: Iterable[Digit]) -> list[Digit]:
         else:
             found += leaves(root.parts)
     return found
+
+
+def size_of(digits: Iterable[Digit]) -> int:
+    """How many places digits count."""
+    return math.prod(digit.size for digit in digits)
 
 
 def unify(one: Sequence[Digit], two: Sequence[Digit]) -> bool:

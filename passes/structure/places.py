@@ -24,7 +24,7 @@ from hlo_surgery.passes.dataflow.numbers import Counters, Numbers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, scatter_numbers
-from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.digits import Digit, leaves, size_of, unify
 from hlo_surgery.passes.structure.structure import Link, Structure, align, moving
 
 
@@ -63,7 +63,7 @@ def take(
     else:
         aligned = _is_part(known, whole, part, low)
     if not aligned:
-        link.operands[0][dim] = link.results[0][dim] = None
+        link.forget(dim)
 
 
 def _is_part(known: Structure, whole: list[Digit], part: list[Digit], low: int) -> bool:
@@ -95,7 +95,7 @@ def padded(known: Structure, op: Operation) -> Link:
         else:
             aligned = low >= 0 and high >= 0 and _is_put_back(known, mine, its, low)
         if not aligned:
-            link.operands[0][dim] = link.results[0][dim] = None
+            link.forget(dim)
     return link
 
 
@@ -120,8 +120,7 @@ def concatenated(known: Structure, op: Operation) -> Link:
             for value in filled:
                 align(link, known.of(value)[dim], its)
         elif not _is_joined(known, [known.of(v)[dim] for v in filled], its):
-            for row in (*link.operands, *link.results):
-                row[dim] = None
+            link.forget(dim)
     return link
 
 
@@ -144,14 +143,6 @@ def _is_joined(known: Structure, parts: list[list[Digit]], whole: list[Digit]) -
     return all(alike) and unify([Digit(len(parts)), *parts[0]], whole)
 
 
-def size_of(digits: list[Digit]) -> int:
-    """How many places digits count."""
-    size = 1
-    for digit in digits:
-        size *= digit.size
-    return size
-
-
 def dynamic_slice(known: Structure, op: Operation) -> Link:
     """The link of a slice at numbers."""
     whole, *starts = op.operands
@@ -162,7 +153,7 @@ def dynamic_slice(known: Structure, op: Operation) -> Link:
             low = _constant(known, start)
             sizes = [size_of(digits) for digits in pair]
             if low is None and sizes[0] != sizes[1]:
-                link.operands[0][dim] = link.results[0][dim] = None
+                link.forget(dim)
             else:
                 take(known, link, dim, pair, min(max(low or 0, 0), sizes[0] - sizes[1]))
     return link
@@ -179,7 +170,7 @@ def dynamic_update_slice(known: Structure, op: Operation) -> Link:
         if size_of(pair[0]) == size_of(pair[1]):
             align(link, *pair)
         elif not _by_step(known, link, dim, pair, start):
-            link.operands[0][dim] = link.operands[1][dim] = link.results[0][dim] = None
+            link.forget(dim)
     return link
 
 

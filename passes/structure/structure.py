@@ -64,6 +64,12 @@ class Link:
     torn: list[Digit] = field(default_factory=list)
     alike: bool = False
 
+    def forget(self, dim: int) -> None:
+        """Note that nothing is known along a dimension of those that have it."""
+        for row in (*self.operands, *self.results):
+            if row:
+                row[dim] = None
+
 
 def align(link: Link, one: list[Digit], two: list[Digit]) -> None:
     """Unify what an op lays side by side, and note where it does not align."""

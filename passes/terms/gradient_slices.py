@@ -11,7 +11,6 @@ dot_general %h [M, D, b], ... over M and b    Split: two digits, in two dimensio
 add %sum, %row        in a loop's step        Split: all of it is the step's example's
 """
 
-import math
 from collections.abc import Container, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
@@ -23,7 +22,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
-from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.structure.structure import CountedLoop
 from hlo_surgery.passes.terms.steps import (
     HELD,
@@ -72,12 +71,8 @@ def _along(axes: Axes, value: Value, group: Sequence[Digit]) -> PerExample | Non
         for place in range(len(own)):
             if own[place : place + len(group)] == list(group):
                 before, after = own[:place], own[place + len(group) :]
-                return PerExample(dim, _size(before), _size(after))
+                return PerExample(dim, size_of(before), size_of(after))
     return None
-
-
-def _size(digits: Sequence[Digit]) -> int:
-    return math.prod(digit.size for digit in digits)
 
 
 def _split_site(
@@ -125,7 +120,7 @@ def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: 
         for number, each in enumerate(own):
             part, first = axes.state.offsets.get(each, (None, 0))
             if part is digit:
-                axis = PerExample(dim, _size(own[:number]), _size(own[number + 1 :]))
+                axis = PerExample(dim, size_of(own[:number]), size_of(own[number + 1 :]))
                 return Place(digit.size, axis, first, each.size)
     if not isinstance(known, Batched):
         return Place(digit.size)
@@ -154,7 +149,7 @@ def _at_step(axes: Axes, loop: CountedLoop, digit: Digit) -> Place:
     )
     own = leaves([steps])
     number = [axes.state.offsets.get(each, (None, 0))[0] for each in own].index(digit)
-    after, first = _size(own[number + 1 :]), axes.state.offsets[own[number]][1]
+    after, first = size_of(own[number + 1 :]), axes.state.offsets[own[number]][1]
     table = tuple(first + place // after % own[number].size for place in order)
     counter, numbers = loop.counter()
     return Place(digit.size, step=counter, numbers=numbers, table=table)

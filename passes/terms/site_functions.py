@@ -268,9 +268,9 @@ def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.A
 def _left(place: Place, moved: Sequence[Place]) -> Place:
     """A place in what is left of its dimension where other digits of it are at the front."""
     axis = place.axis
-    for other in (p for p in moved if axis and p.axis and p.axis.dim == axis.dim):
-        assert axis is not None
-        assert other.axis is not None
+    for other in moved:
+        if axis is None or other.axis is None or other.axis.dim != axis.dim:
+            continue
         if other.axis.before < axis.before:
             axis = replace(axis, before=axis.before // other.length)
         else:

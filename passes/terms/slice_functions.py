@@ -67,8 +67,7 @@ SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
 
 def is_widenable(sliced: GradientSlice) -> bool:
     """Whether a slice rounds below float32, and contracts and moves only, so that it need not."""
-    results = [result for step in sliced.steps for result in step.op.results]
-    rounds = any(mlir.is_inexact(r) and not mlir.is_at_least_float32(r) for r in results)
+    rounds = any(mlir.is_inexact(r) and not mlir.is_at_least_float32(r) for r in sliced.made)
     return rounds and all(_raise_wide(step) is not None for step in sliced.steps)
 
 
@@ -76,8 +75,7 @@ def is_short_ranged(sliced: GradientSlice) -> bool:
     """Whether a slice goes through floats that end long before float32 does, as float16: B times
     what an example adds to a sum may be beyond them where the sum is not.
     """
-    results = [result for step in sliced.steps for result in step.op.results]
-    dtypes = [dtype_of(v) for v in results if mlir.is_inexact(v) and not mlir.is_complex(v)]
+    dtypes = [dtype_of(v) for v in sliced.made if mlir.is_inexact(v) and not mlir.is_complex(v)]
     return any(jnp.finfo(dtype).maxexp < jnp.finfo(jnp.bfloat16).maxexp for dtype in dtypes)
 
 
