@@ -8,7 +8,7 @@ One pass over all ops, in any order: a unification once made holds everywhere. N
 trust: whether an op may do to examples what it does is asked of its link when it is classified.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.dataflow.numbers import counter_values
@@ -145,8 +145,19 @@ def _unify_factors(
     for value, row in zip(results, link.results, strict=True):
         # Along a blocked factor a result lies otherwise than what it is made of.
         row = [None if own and not link.blocked.isdisjoint(own) else own for own in row]
+        if value not in known.dims:
+            known.dims[value] = _made(mlir.shape(value), row, places)
         torn += _unify_row(link, row, known.of(value), places)
     return torn
+
+
+def _made(shape: Sequence[int], row: list[Counted], places: Places) -> Dims:
+    """The digits of a result that nothing has looked at: those of its factors, as far as known."""
+    found: Dims = []
+    for size, own in zip(shape, row, strict=True):
+        known = places.get(own[0]) if own and len(own) == 1 else None
+        found.append([] if size == 1 else known or [Digit(size)])
+    return found
 
 
 def _unify_row(link: Link, row: list[Counted], dims: Dims, places: Places) -> list[Digit]:
