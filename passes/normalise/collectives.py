@@ -184,7 +184,8 @@ class Collective:
         return jnp.moveaxis(made.reshape(*sizes, *made.shape[1:]), range(len(places)), places)
 
 
-REDUCTIONS: dict[str, Callable[[jax.Array, list[int]], jax.Array]] = {
+Reduction = Callable[[jax.Array, list[int]], jax.Array]
+REDUCTIONS: dict[str, Reduction] = {
     "stablehlo.add": lax.reduce_sum,
     "stablehlo.multiply": lax.reduce_prod,
     "stablehlo.maximum": lax.reduce_max,
@@ -240,7 +241,7 @@ def _sent(x: jax.Array, sources: list[int]) -> jax.Array:
     return lax.concatenate([x[s : s + 1] if s >= 0 else jnp.zeros_like(x[:1]) for s in sources], 0)
 
 
-def _reduction(op: Operation) -> Callable[[jax.Array, list[int]], jax.Array] | None:
+def _reduction(op: Operation) -> Reduction | None:
     """By the one op that combines two devices' values, whose result the body returns."""
     block = mlir.blocks(op)[0]
     ops = [inner for inner in mlir.operations(block) if not is_annotation(inner)]

@@ -146,8 +146,7 @@ def join_devices(module: Module) -> None:
     covers.
     """
     mesh = mesh_of(module)
-    names = {op.name for op in mlir.all_operations(module)}
-    if mesh is not None and not names.isdisjoint({*COLLECTIVES, MANUAL}):
+    if mesh is not None and not mlir.op_names(module).isdisjoint({*COLLECTIVES, MANUAL}):
         main = mlir.main_function(module)
         _join(find_varying(main.operation, mesh), mlir.operations(mlir.body(main)), ())
 

@@ -31,6 +31,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
 from hlo_surgery.passes.ir.modules import is_annotation, meshes
+from hlo_surgery.passes.ir.traits import flag
 
 MANUAL = "sdy.manual_computation"
 TRANSFERS = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
@@ -99,10 +100,7 @@ def _effect(op: Operation) -> str:
     target = mlir.text_attribute(op, "call_target_name")
     if "callback" in target:
         return f"the program calls its host back (by {target})"
-    acts = "has_side_effect" in op.attributes and bool(
-        cast(Any, op.attributes["has_side_effect"]).value
-    )
-    return f"{target} has a side effect" if acts else ""
+    return f"{target} has a side effect" if flag(op, "has_side_effect") else ""
 
 
 def _is_per_device(op: Operation) -> bool:

@@ -185,11 +185,7 @@ def _producer(value: Value) -> Operation:
 
 def _in_program_order(made: set[Value]) -> list[Operation]:
     ops = {op.results[0]: op for op in map(_producer, made)}.values()
-    return sorted(ops, key=cmp_to_key(_before))
-
-
-def _before(one: Operation, other: Operation) -> int:
-    return -1 if cast(Any, one).is_before_in_block(other) else 1
+    return sorted(ops, key=cmp_to_key(lambda x, y: -1 if cast(Any, x).is_before_in_block(y) else 1))
 
 
 def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
