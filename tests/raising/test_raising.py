@@ -262,7 +262,5 @@ def test_every_contraction_says_what_it_sums():
 
 
 def test_two_rules_for_one_op_are_an_error():
-    with pytest.raises(
-        ValueError, match=r"stablehlo.reshape has a raising rule already: reshape"
-    ):
+    with pytest.raises(ValueError, match=r"stablehlo.reshape has a raising rule already: reshape"):
         raises("stablehlo.reshape")(lambda op: None)
