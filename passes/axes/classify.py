@@ -313,10 +313,13 @@ def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list
 
 
 def _loses_rows(state: State, op: Operation) -> bool:
-    """Whether an op makes one value of what differs from example to example."""
+    """Whether an op makes one value of what differs from example to example, or takes some
+    example's, even if all are alike: as a cotangent it is that example's.
+    """
     kept = frozenset[Digit]().union(*map(state.digits, op.results))
-    lost = ((v, d) for v in op.operands for d in state.digits(v) - kept)
-    return any(mlir.is_inexact(v) and not repeats(state, v, d) for v, d in lost)
+    lost = [(v, d) for v in op.operands for d in state.digits(v) - kept if mlir.is_inexact(v)]
+    taken = op.name in reasons.PICKING and any(d not in state.scope for _, d in lost)
+    return taken or any(not repeats(state, v, d) for v, d in lost)
 
 
 def _as_rows(state: State, op: Operation, number: int, known: Class) -> Class:

@@ -116,6 +116,11 @@ def constants_written_over_an_example(w, x):
     return jnp.mean(hidden(w, x.at[2].set(1.0)))
 
 
+@unshown
+def added_to_the_rows_of_some_examples(w, x):
+    return jnp.mean(hidden(w, x).at[1].add(w[0]))
+
+
 @exact(own=lambda w, x, b: jnp.mean(hidden(w, jnp.stack([x[b], jnp.asarray(MASK)[b]])) ** 2))
 def constants_beside_the_examples(w, x):
     """As many as there are examples: a second view of each."""
