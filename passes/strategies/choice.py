@@ -5,7 +5,6 @@ The table of strategies, and what all that were chosen compute.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from hlo_surgery.passes.emit.splice import within
@@ -17,7 +16,6 @@ from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
 from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP
-from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
 from hlo_surgery.passes.strategies.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
@@ -58,16 +56,9 @@ def compute_measures(
         wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
-            made = [_checked(*pair, known) for pair in zip(asked, made, strict=True)]
         for i, more in zip(numbers, made, strict=True):
             computed[i] = _joined(computed[i], more, chosen[i].reuse)
     return computed
-
-
-def _checked(asked: Asked, computed: Computed, known: Known) -> Computed:
-    """The same, NaN where shares may be lost."""
-    with within("output", [asked.task.name]):
-        return replace(computed, measured=nan_where_lost(asked.task, computed.measured, known))
 
 
 def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:

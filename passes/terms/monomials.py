@@ -267,16 +267,6 @@ def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     return _in_order(lax.reduce(jnp.abs(x), zero, lax.max, _others(x, dims)), dims)
 
 
-def lost_beside(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Where one of two factors may have lost what counts beside the other, from the largest
-    magnitudes: the other's square is beyond all numbers, and all of the one so small that zeros may
-    be rounding.
-    """
-    limits = jnp.finfo(one.dtype)
-    large, small = 2.0 ** (limits.maxexp // 2), float(limits.tiny) / float(limits.eps)
-    return (jnp.maximum(one, other) >= large) & (jnp.minimum(one, other) < small)
-
-
 def _others(x: jax.Array, dims: Dims) -> list[int]:
     return [d for d in range(x.ndim) if d not in dims]
 
