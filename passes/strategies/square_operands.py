@@ -24,9 +24,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat, widened
+from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import initial_operands, precision
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude

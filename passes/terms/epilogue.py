@@ -13,9 +13,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
 from hlo_surgery.passes.raising.elementwise import Raised, single

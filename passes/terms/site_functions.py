@@ -34,8 +34,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat, widened
+from hlo_surgery.passes.ir.constants import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason, reason_at, source_line
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.kronecker import KroneckerFactor
