@@ -122,6 +122,20 @@ class Roofline:
         return moved / (self.bandwidth * (self.cached if held <= self.cache else 1))
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
+
+    `written_out`: step after step, without a loop; `parts`: on how many devices the parts of one
+    example's gradient lie, as the layers of a model that is split over them.
+    """
+
+    chunk: int
+    shards: int
+    written_out: bool
+    parts: int = 1
+
+
 # Bytes of an element that matrix units take at their full rate.
 NARROW = 2
 
