@@ -42,6 +42,8 @@ SHORTCUTS: tuple[Strategy, ...] = (
     FUSED,
 )
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
+# What can be asked for.
+WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
 
 
 def compute_measures(
