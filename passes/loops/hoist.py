@@ -40,8 +40,7 @@ from hlo_surgery.passes.loops.loop_sums import (
     scanned_carry,
     stacked,
 )
-from hlo_surgery.passes.raising.elementwise import Raised
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
 from hlo_surgery.passes.terms.steps import Axes, Step

@@ -26,8 +26,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
-from hlo_surgery.passes.raising.elementwise import Raised, single
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.scaling import exponent_of, times_power_of_two
 from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Input, Step
 

@@ -49,9 +49,8 @@ from hlo_surgery.passes.ir.traits import (
     reversed_dimensions,
 )
 from hlo_surgery.passes.raising.contractions import with_element_types
-from hlo_surgery.passes.raising.elementwise import Raised
 from hlo_surgery.passes.raising.indexing import scatter
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.steps import Input, Place, Split, Step, is_made
 
 
