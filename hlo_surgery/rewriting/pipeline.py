@@ -43,11 +43,7 @@ from hlo_surgery.rewriting.diagnostics import (
     warn_of_constants,
     warn_of_unnamed,
 )
-from hlo_surgery.rewriting.results import (
-    results,
-    shared_by_real,
-    staged,
-)
+from hlo_surgery.rewriting.results import results, shared_by_real, staged
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element

@@ -5,6 +5,8 @@ with the corrections that a device states.
 
 Roofline: a device as what it computes and moves a second, and where XLA falls short of that.
 
+Schedule: how a loop goes over the examples, by which it costs more or less.
+
 Site counts: FLOPs and bytes of the ops that sum the examples, as the module has them.
 """
 

@@ -30,8 +30,8 @@ from hlo_surgery.passes.structure.structure import CountedLoop, Link, Structure,
 
 @dataclass
 class Unifying(Structure):
-    """A structure that is being filled. `kinds`: the links of all ops that are alike; `around`: the
-    counted loops around what is visited now, outermost first.
+    """A structure that is being filled. `kinds`: the links of all ops that are alike; `told`: what
+    is known of integers; `around`: the counted loops around what is visited now, outermost first.
     """
 
     kinds: dict[object, Link | None] = field(default_factory=dict)
