@@ -28,7 +28,6 @@ _NAMES = {
         "optimize",
         "rewrite",
         "value_and_grad",
-        "verify",
     ),
     "curvature": (
         "eigenbases",
@@ -101,6 +100,7 @@ _NAMES = {
         "without_tpu",
     ),
     "training": ("train_step",),
+    "verification.verify": ("verify",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,7 +7,6 @@ from hlo_surgery.api import (
     optimize,
     rewrite,
     value_and_grad,
-    verify,
 )
 from hlo_surgery.curvature import eigenbases, gauss_newton_score, sampled_labels
 from hlo_surgery.declaring import constant, per_example_call
@@ -43,6 +42,7 @@ from hlo_surgery.statistics.weighted import (
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
+from hlo_surgery.verification.verify import verify
 
 __version__: str
 

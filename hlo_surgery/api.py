@@ -25,13 +25,17 @@ from hlo_surgery.requests.leaves import (
     trace_context,
     typed,
 )
-from hlo_surgery.requests.options import PlanningOptions, check_keywords
-from hlo_surgery.rewriting.pipeline import explain_module
-from hlo_surgery.rewritten_function import Options, Rewritten, Statistics, WithStatistics, all_of_it
+from hlo_surgery.requests.options import PlanningOptions
+from hlo_surgery.rewriting.pipeline import check_planning, explain_module
+from hlo_surgery.rewritten_function import (
+    Options,
+    Rewritten,
+    Statistics,
+    WithStatistics,
+    all_of_it,
+    refuse_others,
+)
 from hlo_surgery.statistics.derived import Derived, named
-from hlo_surgery.verification.tolerances import Verdict
-from hlo_surgery.verification.verify import verify as verify_module
-from hlo_surgery.verification.verify import verify_function
 
 
 def grad(
@@ -89,7 +93,7 @@ def grad(
     >>> squares.tolist()
     [36.0, 36.0, 36.0]
     """
-    check_keywords(grad, planning)
+    check_planning(grad, planning)
     gradient_fun = differentiated(jax.grad, fun, argnums, has_aux)
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
         raise ValueError(
@@ -130,7 +134,7 @@ def value_and_grad(
     >>> float(value), float(gradient), norms.tolist()
     (2.0, 1.0, [1.0, 3.0])
     """
-    check_keywords(value_and_grad, planning)
+    check_planning(value_and_grad, planning)
     gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
     batch = batch_keys(batch_argnums, batch_argnames)
     asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
@@ -173,7 +177,7 @@ def rewrite(
     >>> f(0.0, jnp.array([-1.0, 5.0]))[1].tolist()
     [1.0, 5.0]
     """
-    check_keywords(rewrite, planning)
+    check_planning(rewrite, planning)
     if batch_argnums is None and batch_argnames is None:
         raise TypeError(
             "rewrite needs batch_argnums=..., the positions of the arguments with examples, or "
@@ -203,49 +207,8 @@ def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     """
     if isinstance(explained, WithStatistics):
         return explained.explain(*args, **kwargs)
-    _refuse_others("explain", explained)
+    refuse_others("explain", explained)
     return explain_module(explained, *args, **kwargs)
-
-
-def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
-    """Hold statistics against runs of the original on copies of each example.
-
-    `verify(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`, which is run on
-    `args`. It is run on batches of other sizes, too, made of copies of one example, which tell a
-    mean from a sum: where `loss_reduction` says the other, the verdict is "not equivalent".
-
-    `verify(module, batch=...)` for a module, with the keywords of `rewrite_module`, on random
-    inputs, or on `inputs`, an array for each argument; of these `loss_reduction` is trusted.
-    `seed`: of the random ones; `each` goes over the examples' numbers: a place for a progress bar.
-
-    With `is_real`, copies stand in the places of the real examples, and padding stays in its own.
-    The verdict is "equivalent", "not equivalent", or "not applicable" where copies of an example do
-    not give its gradient, and prints with its reason. Raises what the rewriting raises, and
-    TypeError for any other function.
-
-    >>> import jax.numpy as jnp
-    >>> import hlo_surgery as hs
-    >>> loss = lambda w, x: jnp.sum((x @ w) ** 2)
-    >>> w, x = jnp.ones(3), jnp.eye(4, 3)
-    >>> hs.verify(hs.grad(loss, statistics=hs.norms(), loss_reduction="sum"), w, x).verdict
-    'equivalent'
-    >>> print(hs.verify(hs.grad(loss, statistics=hs.norms()), w, x).why.split(":")[0])
-    the loss is a sum over the examples, and not a mean
-    """
-    if isinstance(verified, WithStatistics):
-        return verify_function(verified, *args, **kwargs)
-    _refuse_others("verify", verified)
-    return verify_module(verified, *args, **kwargs)
-
-
-def _refuse_others(name: str, function: Any) -> None:
-    """Raises TypeError for a function that nothing here has made."""
-    if callable(function):
-        raise TypeError(
-            f"{name} takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
-            f"{function!r}; of jax.jit(f) pass f itself, of a train step "
-            "hs.value_and_grad(loss, statistics=...), and of one for PyTorch call f.explain(*args)"
-        )
 
 
 def _check_picks(name: str, pick: Any, example: str) -> None:

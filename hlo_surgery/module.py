@@ -23,11 +23,11 @@ from hlo_surgery.dumps import (
     unreadable_text,
     write_atomically,
 )
-from hlo_surgery.passes.dataflow.ancestors import sources
+from hlo_surgery.passes.dataflow.ancestors import is_splat, sources
 from hlo_surgery.passes.emit.export import anywhere, carry, in_clean_config
 from hlo_surgery.passes.emit.splice import STATISTIC
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat, kinds_of
+from hlo_surgery.passes.ir.constants import kinds_of
 from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.modules import check_structure, check_text
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP

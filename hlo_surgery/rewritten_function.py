@@ -327,3 +327,13 @@ def _single(picked: Any) -> int:
             "outputs[0]"
         )
     return picked
+
+
+def refuse_others(name: str, function: Any) -> None:
+    """Raises TypeError for a function that nothing here has made."""
+    if callable(function):
+        raise TypeError(
+            f"{name} takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
+            f"{function!r}; of jax.jit(f) pass f itself, of a train step "
+            "hs.value_and_grad(loss, statistics=...), and of one for PyTorch call f.explain(*args)"
+        )

@@ -16,7 +16,8 @@ from hlo_surgery.frameworks.models import (
 )
 from hlo_surgery.frameworks.nnx_models import is_model, update_models
 from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
-from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, check_keywords
+from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
+from hlo_surgery.rewriting.pipeline import check_planning
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
 from hlo_surgery.users_functions import named_mesh, running_here
@@ -73,7 +74,7 @@ def train_step(
     # What needs optax is imported where it is used; the rest of the package does without.
     from hlo_surgery.optimizers.steps import Training
 
-    check_keywords(train_step, planning)
+    check_planning(train_step, planning)
     refuse_segments(segments)
     PlanningChoices(**planning)
     asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}

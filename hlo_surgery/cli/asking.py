@@ -16,7 +16,7 @@ import hlo_surgery
 from hlo_surgery import statistics as room
 from hlo_surgery.cli.arguments import parse_batch, parse_custom_calls, parse_port
 from hlo_surgery.cli.output import print_table
-from hlo_surgery.requests.options import WAYS
+from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.statistics.derived import Statistic
 
 INFINITE = ("inf", "float('inf')")

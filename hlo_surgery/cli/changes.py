@@ -21,8 +21,8 @@ from hlo_surgery.cli.output import (
 )
 from hlo_surgery.dumps import counted, write_atomically
 from hlo_surgery.plan import listing
-from hlo_surgery.report.findings import Addition, Findings, additions, find
-from hlo_surgery.report.page import page
+from hlo_surgery.report.findings import Addition, Findings, additions
+from hlo_surgery.report.page import find, page
 from hlo_surgery.rewriting.pipeline import rewrite_module
 
 NOT_REWRITTEN = (

@@ -59,7 +59,7 @@ from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
 from hlo_surgery.plan import listing
 from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
 from hlo_surgery.targets.target import without_tpu
-from hlo_surgery.verification.verify import verify as verify_module
+from hlo_surgery.verification.verify import verify_module
 
 PASSES: dict[str, Callable[[mlir.Module], int]] = {"fold_squared_sums": fold_squared_sums}
 

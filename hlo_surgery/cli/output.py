@@ -31,7 +31,7 @@ from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.plan import listing
-from hlo_surgery.verification.runs import Each
+from hlo_surgery.verification.inputs import Each
 from hlo_surgery.verification.tolerances import Verdict, notable
 
 SPELLED = {

@@ -5,14 +5,11 @@ Rooflines: what a device computes and moves a second; planning weighs FLOPs and 
 
 import math
 import operator
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, SupportsIndex, TypedDict
 
 import jax
 
-from hlo_surgery.passes.strategies.choice import STRATEGIES
 from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
 
 
@@ -176,9 +173,6 @@ def row_of(device: Any) -> str:
     return DEVICE_KINDS.get(device.device_kind, platform)
 
 
-WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
-
-
 class PlanningOptions(TypedDict, total=False):
     """The keywords of `PlanningChoices`."""
 
@@ -193,13 +187,13 @@ class PlanningOptions(TypedDict, total=False):
 class PlanningChoices:
     """How statistics are to be computed; none of it changes what they are.
 
-    `strategy`: one of WAYS. `memory_budget`: bytes of temporaries that the statistics of one
-    gradient may take; by default what suits the target. `target`: the device to plan and lower for,
-    as in `hlo_surgery.requests.options`; by default JAX's own. `reuse_gradient`: take gradients
-    from the tensors that hold each example's (True), or leave the module's own ops and bits
-    (False); by default where that is cheaper. `shards`: over how many devices the examples lie; a
-    loop over them then goes over each device's own. By default what the arguments and the mesh in
-    use tell, else 1. Raises ValueError for wrong values.
+    `strategy`: one of `choice.WAYS`, as `pipeline.check_planning` sees to. `memory_budget`: bytes
+    of temporaries that the statistics of one gradient may take; by default what suits the target.
+    `target`: the device to plan and lower for, as in `hlo_surgery.requests.options`; by default
+    JAX's own. `reuse_gradient`: take gradients from the tensors that hold each example's (True), or
+    leave the module's own ops and bits (False); by default where that is cheaper. `shards`: over
+    how many devices the examples lie; a loop over them then goes over each device's own. By default
+    what the arguments and the mesh in use tell, else 1. Raises ValueError for wrong values.
     """
 
     strategy: str = "auto"
@@ -209,10 +203,6 @@ class PlanningChoices:
     shards: int | None = None
 
     def __post_init__(self) -> None:
-        if self.strategy not in WAYS:
-            raise ValueError(
-                f"strategy is {self.strategy!r}; it is one of {', '.join(map(repr, WAYS))}"
-            )
         _check_count(
             "memory_budget", self.memory_budget, "a positive number of bytes, such as 64_000_000"
         )
@@ -236,20 +226,6 @@ class PlanningChoices:
     def device(self) -> Roofline:
         """What the target computes and moves."""
         return roofline(self.target)
-
-
-def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    """Raises TypeError for keywords that neither the function nor planning has, and says which
-    there are.
-    """
-    planning = list(PlanningOptions.__annotations__)
-    unknown = [name for name in keywords if name not in planning]
-    if unknown:
-        own = [n for n, p in signature(function).parameters.items() if p.kind != p.VAR_KEYWORD]
-        raise TypeError(
-            f"{function.__name__} has no keyword {unknown[0]!r}; there are "
-            f"{', '.join([*own, *planning])}"
-        )
 
 
 def _check_count(name: str, count: object, what: str) -> None:

@@ -266,6 +266,21 @@ def _losses(
     return (loss_output(module, axes, gradients) if number is None else number,)
 
 
+def private_statistics(request: Request) -> list[str]:
+    """The statistics that bound one example's effect, by name."""
+    return [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+
+
+def reweights(request: Request) -> bool:
+    """Whether sums of gradients with weights are asked for, or of functions of whole gradients."""
+    return any(takes_sums(s) for s in request.statistics.values())
+
+
+def takes_sums(statistic: Statistic) -> bool:
+    """The same of one statistic."""
+    return isinstance(statistic, Derived) and (statistic.reweights or statistic.wholes)
+
+
 def labels_of(
     name: str, statistic: Statistic, request: Request, outputs: Sequence[str]
 ) -> list[str]:

@@ -4,9 +4,10 @@ Output plans: what was chosen for one gradient, as values that print.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any, Unpack
 
 from hlo_surgery.module import Module, Source, load
@@ -20,12 +21,20 @@ from hlo_surgery.passes.normalise.out_of_scope import mesh_size
 from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
+from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
 from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, SitePlan
 from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
-from hlo_surgery.requests.options import PlanningOptions, check_keywords
-from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
+from hlo_surgery.requests.options import PlanningOptions
+from hlo_surgery.requests.request import (
+    Batch,
+    Request,
+    labels_of,
+    make_request,
+    private_statistics,
+    reweights,
+)
 from hlo_surgery.rewriting.diagnostics import (
     roles_of,
     told_if_slow,
@@ -34,13 +43,7 @@ from hlo_surgery.rewriting.diagnostics import (
     warn_of_constants,
     warn_of_unnamed,
 )
-from hlo_surgery.rewriting.results import (
-    private_statistics,
-    results,
-    reweights,
-    shared_by_real,
-    staged,
-)
+from hlo_surgery.rewriting.results import results, shared_by_real, staged
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -78,6 +81,23 @@ PRIVATE_HELP = (
     "What all examples decide together, such as whether labels are of two kinds, decide before the "
     "call. Where the function clips or guards its gradients itself, do that with what it returns"
 )
+
+
+def check_planning(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    """Raises TypeError for keywords that neither the function nor planning has, and says which
+    there are; ValueError for a strategy that is none.
+    """
+    planning = list(PlanningOptions.__annotations__)
+    unknown = [name for name in keywords if name not in planning]
+    if unknown:
+        own = [n for n, p in signature(function).parameters.items() if p.kind != p.VAR_KEYWORD]
+        raise TypeError(
+            f"{function.__name__} has no keyword {unknown[0]!r}; there are "
+            f"{', '.join([*own, *planning])}"
+        )
+    strategy = keywords.get("strategy", "auto")
+    if strategy not in WAYS:
+        raise ValueError(f"strategy is {strategy!r}; it is one of {', '.join(map(repr, WAYS))}")
 
 
 def rewrite_module(
@@ -119,7 +139,7 @@ def rewrite_module(
     >>> [port.name for port in module.outputs], module.call(w, x)[1].tolist()
     (['result', 'norms'], [2.0, 2.0, 2.0, 0.0])
     """
-    check_keywords(rewrite_module, planning)
+    check_planning(rewrite_module, planning)
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
 

@@ -15,7 +15,15 @@ from hlo_surgery.passes.measures.moments import nan_unless_flags
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
-from hlo_surgery.requests.request import Request, check_prefix, group_labels, groups_tree, labels_of
+from hlo_surgery.requests.request import (
+    Request,
+    check_prefix,
+    group_labels,
+    groups_tree,
+    labels_of,
+    private_statistics,
+    takes_sums,
+)
 from hlo_surgery.statistics.derived import Derived, Statistic, parts_of, results_of
 
 
@@ -84,7 +92,7 @@ def staged(request: Request, names: Sequence[str]) -> Staged:
     """The same where microbatches are added up: what needs sums with weights is made of each, if
     that of the batch is made of those of its parts.
     """
-    reweighting = {n: s for n, s in request.statistics.items() if _takes_sums(s)}
+    reweighting = {n: s for n, s in request.statistics.items() if takes_sums(s)}
     joins = {n: s.joins for n, s in reweighting.items() if isinstance(s, Derived) and s.joins}
     inside = {n: s for n, s in reweighting.items() if n in joins}
     counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
@@ -139,17 +147,3 @@ def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
 def shared_by_real(name: str) -> Refusal:
     """The refusal of a private statistic beside a term that all share."""
     return Refusal(Reason(f"{name} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP))
-
-
-def private_statistics(request: Request) -> list[str]:
-    """The statistics that bound one example's effect, by name."""
-    return [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
-
-
-def reweights(request: Request) -> bool:
-    """Whether sums of gradients with weights are asked for, or of functions of whole gradients."""
-    return any(_takes_sums(s) for s in request.statistics.values())
-
-
-def _takes_sums(statistic: Statistic) -> bool:
-    return isinstance(statistic, Derived) and (statistic.reweights or statistic.wholes)

@@ -11,6 +11,6 @@ if find_spec("torch") is None:
         "hlo_surgery.torch needs PyTorch, which is not installed: pip install '.[torch]'"
     )
 
-from hlo_surgery.torch.api import grad, value_and_grad
+from hlo_surgery.torch.torch_gradient import grad, value_and_grad
 
 __all__ = ["grad", "value_and_grad"]

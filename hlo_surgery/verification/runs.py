@@ -18,6 +18,7 @@ from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.requests.request import Request
 from hlo_surgery.verification.expectations import Expectations
 from hlo_surgery.verification.inputs import (
+    Each,
     Order,
     among_padding,
     disjoint_changes,
@@ -37,7 +38,6 @@ from hlo_surgery.verification.tolerances import (
     widened,
 )
 
-Each = Callable[[Sequence[int]], Iterable[int]]
 # So many times are the inputs rounded in other directions: that all of them leave an entry in place
 # is improbable.
 PATTERNS = 4

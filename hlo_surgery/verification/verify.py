@@ -22,15 +22,46 @@ from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import Batch, Request, make_request
 from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewritten_function import WithStatistics
+from hlo_surgery.rewritten_function import WithStatistics, refuse_others
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.verification.expectations import is_held
-from hlo_surgery.verification.inputs import Arrays, draw_inputs, with_flags
-from hlo_surgery.verification.runs import Each, NotFinite, Runs, on_trust, with_reduction
+from hlo_surgery.verification.inputs import Arrays, Each, draw_inputs, with_flags
+from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
 from hlo_surgery.verification.tolerances import Comparison, Verdict
 
 
-def verify(
+def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
+    """Hold statistics against runs of the original on copies of each example.
+
+    `verify(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`, which is run on
+    `args`. It is run on batches of other sizes, too, made of copies of one example, which tell a
+    mean from a sum: where `loss_reduction` says the other, the verdict is "not equivalent".
+
+    `verify(module, batch=...)` for a module, with the keywords of `rewrite_module`, on random
+    inputs, or on `inputs`, an array for each argument; of these `loss_reduction` is trusted.
+    `seed`: of the random ones; `each` goes over the examples' numbers: a place for a progress bar.
+
+    With `is_real`, copies stand in the places of the real examples, and padding stays in its own.
+    The verdict is "equivalent", "not equivalent", or "not applicable" where copies of an example do
+    not give its gradient, and prints with its reason. Raises what the rewriting raises, and
+    TypeError for any other function.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.sum((x @ w) ** 2)
+    >>> w, x = jnp.ones(3), jnp.eye(4, 3)
+    >>> hs.verify(hs.grad(loss, statistics=hs.norms(), loss_reduction="sum"), w, x).verdict
+    'equivalent'
+    >>> print(hs.verify(hs.grad(loss, statistics=hs.norms()), w, x).why.split(":")[0])
+    the loss is a sum over the examples, and not a mean
+    """
+    if isinstance(verified, WithStatistics):
+        return verify_function(verified, *args, **kwargs)
+    refuse_others("verify", verified)
+    return verify_module(verified, *args, **kwargs)
+
+
+def verify_module(
     module: Source,
     *,
     batch: Batch,
@@ -49,7 +80,7 @@ def verify(
     **planning: Unpack[PlanningOptions],
 ) -> Verdict:
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
-    random ones, as `hlo_surgery.verify` says.
+    random ones, as `verify` says.
     """
     original = load(module)
     rewritten = rewrite_module(

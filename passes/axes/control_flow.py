@@ -34,9 +34,9 @@ from hlo_surgery.passes.axes.state import (
     joined,
     same,
 )
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP, DECIDED_HELP, SUMS_HELP, is_of_sums, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
 from hlo_surgery.passes.ir.traits import combined_by

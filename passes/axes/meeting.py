@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir, traits
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import integer, scatter_numbers

@@ -2,6 +2,8 @@
 
 %m = reduce %x ; %y = tanh %x ; %g = dot_general %y, %x       behind %g: %g, %y, %x, and not %m
 
+Copies: what a value holds at other places, and whether it is one number everywhere.
+
 Linked values: those that a loop, branch or barrier passes on as one state.
 
 %r = while (%c = %initial) { ... return %next }       %initial, %c, %next, %r are one state
@@ -36,9 +38,10 @@ from operator import or_
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat, is_table
+from hlo_surgery.passes.ir.constants import elements, is_table
 from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value, closure, ir
 from hlo_surgery.passes.ir.modules import COMPOSITE
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 
 def ties(value: Value) -> list[Value]:
@@ -72,6 +75,29 @@ def behind_barriers(value: Value) -> Value:
     while op := mlir.made_by(value, BARRIER):
         value = op.operands[mlir.results(op).index(value)]
     return value
+
+
+COPIES = ops_of(Kind.COPIES)
+
+
+def copied_from(value: Value) -> Value:
+    """What a value copies, at other places or in another element type; itself if nothing."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name in COPIES:
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
+
+
+def is_splat(value: Value, number: float) -> bool:
+    """Whether all elements are this number, as far as constants and their copies show."""
+    op = mlir.made_by(copied_from(value), "stablehlo.constant")
+    if op is None:
+        return False
+    if mlir.is_complex(op.results[0]):
+        return bool((elements(op) == number).all())
+    attribute = cast(Any, op.attributes["value"])
+    return bool(attribute.is_splat) and attribute.get_splat_value().value == number
 
 
 def ancestors(values: Sequence[Value]) -> set[Value]:

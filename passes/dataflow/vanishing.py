@@ -13,9 +13,9 @@ add %u, %v                                both uniform along it          =>  uni
 from collections.abc import Sequence
 
 from hlo_surgery.passes.dataflow import kernels
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers, ties
+from hlo_surgery.passes.dataflow.ancestors import COPIES, behind_barriers, is_splat, ties
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import COPIES, elements, is_splat
+from hlo_surgery.passes.ir.constants import elements
 from hlo_surgery.passes.ir.mlir import Operation, Value, closure
 from hlo_surgery.passes.ir.traits import integers, is_linear
 

@@ -1,4 +1,4 @@
-"""Constants: the numbers of a constant, and what is a copy of one.
+"""Constants: their elements, and what sums of such elements are accumulated in.
 
 Element types: `bf16`, `complex<f32>`, `ui8` in the module, and the same as a numpy dtype.
 """
@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
-from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 _DTYPES = {
     name: np.dtype(own)
@@ -99,31 +98,10 @@ def widened_tree(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: widened(jnp.asarray(leaf)), tree)
 
 
-COPIES = ops_of(Kind.COPIES)
 # Of these element types the MLIR bindings hand over a constant's elements as a buffer.
 _BUFFERS = frozenset(
     map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
 )
-
-
-def copied_from(value: Value) -> Value:
-    """What a value copies, at other places or in another element type; itself if nothing."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name in COPIES:
-        value = op.operands[0]
-        op = mlir.defining_operation(value)
-    return value
-
-
-def is_splat(value: Value, number: float) -> bool:
-    """Whether all elements are this number, as far as constants and their copies show."""
-    op = mlir.made_by(copied_from(value), "stablehlo.constant")
-    if op is None:
-        return False
-    if mlir.is_complex(op.results[0]):
-        return bool((elements(op) == number).all())
-    attribute = cast(Any, op.attributes["value"])
-    return bool(attribute.is_splat) and attribute.get_splat_value().value == number
 
 
 def is_table(op: Operation) -> bool:

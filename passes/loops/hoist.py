@@ -24,12 +24,11 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.numbers import Numbers, counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import SUMMING, initial_operands
 from hlo_surgery.passes.loops.loop_sums import (
@@ -41,8 +40,7 @@ from hlo_surgery.passes.loops.loop_sums import (
     scanned_carry,
     stacked,
 )
-from hlo_surgery.passes.raising.elementwise import Raised
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
 from hlo_surgery.passes.terms.steps import Axes, Step

@@ -15,9 +15,9 @@ from hlo_surgery.passes.emit.splice import LIFT, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.loop_sums import reached_values
+from hlo_surgery.passes.strategies.gradient_costs import Schedule
 from hlo_surgery.passes.strategies.lift import lifted_gradients
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
-from hlo_surgery.passes.strategies.strategy import Schedule
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, slice_function
 from hlo_surgery.passes.terms.steps import Axes

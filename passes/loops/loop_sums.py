@@ -28,12 +28,12 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.dataflow.ancestors import ties
+from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
 from hlo_surgery.passes.dataflow.numbers import counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import STACK, Replacement, Scope, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat
+from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 from hlo_surgery.passes.terms.steps import Axes

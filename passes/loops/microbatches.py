@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from hlo_surgery.passes.axes.state import Mixed
 from hlo_surgery.passes.axes.verdicts import constant_terms
-from hlo_surgery.passes.dataflow.ancestors import ties
+from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, reached_values
 from hlo_surgery.passes.structure.digits import Digit, leaves

@@ -33,8 +33,7 @@ from hlo_surgery.passes.measures.moments import (
     squared_magnitude,
     without_padding,
 )
-from hlo_surgery.passes.measures.tail_statistics import moved_statistic, variance_behind
-from hlo_surgery.passes.terms.epilogue import Link, keeps_norms, only_moves
+from hlo_surgery.passes.terms.epilogue import Link, Phi, keeps_norms, moved_statistic, only_moves
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.passes.terms.steps import GradientSlice, Input
 
@@ -154,9 +153,6 @@ class RowMeasure(Defined, ABC):
         return taken
 
 
-Phi = Callable[[jax.Array], jax.Array]
-
-
 @dataclass(frozen=True)
 class MeanOf(Defined):
     """The mean over the examples of an elementwise function, [*parameter].
@@ -242,6 +238,27 @@ class Variance(Defined):
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """Moved as the gradient is, and scaled by the square of what that is scaled by."""
         return variance_behind(tail, {made: stack}, known, wide_dtype(dtype_of(made)))
+
+
+def variance_behind(
+    sliced: GradientSlice,
+    variances: Mapping[Value, jax.Array],
+    given: Mapping[Input, jax.Array],
+    dtype: jnp.dtype,
+    powers: Mapping[Value, jax.Array] | None = None,
+) -> jax.Array:
+    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see
+    `moved_statistic`.
+    """
+    return moved_statistic(
+        sliced,
+        variances,
+        given,
+        lambda x: squared_magnitude(x.astype(dtype)),
+        dtype,
+        jnp.zeros_like,
+        powers,
+    )
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,12 @@ from hlo_surgery.passes.normalise.varying import (
     rename,
     replace,
 )
-from hlo_surgery.passes.raising.elementwise import single
 from hlo_surgery.passes.raising.leading_dims import (
     add_leading_dims,
     array_operands,
     has_leading_dims,
 )
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import raise_op, single
 
 LAYOUTS = ("operand_layouts", "result_layouts")
 WAITING = "own_"

@@ -14,9 +14,10 @@ from functools import partial
 
 import jax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat
+from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.passes.ir.traits import added_results, integers

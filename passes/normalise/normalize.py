@@ -24,11 +24,10 @@ from typing import Any, cast
 import jax
 from jax import lax
 
-from hlo_surgery.passes.dataflow.ancestors import hold_constants, holds_constant
+from hlo_surgery.passes.dataflow.ancestors import hold_constants, holds_constant, is_splat
 from hlo_surgery.passes.dataflow.kernels import CUSTOM_CALL
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import COMPOSITE, drop_placement, flatten
 from hlo_surgery.passes.normalise.calls import CallAxes, declare_calls, hold_bodies, hold_called

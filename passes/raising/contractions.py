@@ -28,7 +28,7 @@ from hlo_surgery.passes.ir.traits import (
     precision,
     reversed_dimensions,
 )
-from hlo_surgery.passes.raising.elementwise import Raised, raises, single
+from hlo_surgery.passes.raising.raise_op import Raised, raises, single
 
 # Dimensions of both operands of a contraction.
 Dims = tuple[Sequence[int], Sequence[int]]

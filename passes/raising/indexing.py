@@ -22,7 +22,7 @@ from hlo_surgery.passes.ir.traits import (
     overwrites,
     scatter_numbers,
 )
-from hlo_surgery.passes.raising.elementwise import Raised, raises, single
+from hlo_surgery.passes.raising.raise_op import Raised, raises, single
 
 
 @raises("stablehlo.gather")

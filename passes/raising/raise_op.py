@@ -7,27 +7,47 @@ The function is applied to one example: an operand may be smaller along its exam
 op's types say. So what contracts examples (dot_general, reduce, convolution, scatter) takes every
 shape from its operands.
 
-One op as a JAX function, whatever it is: it is cloned into a module of its own and called.
+The table of raising rules: op name -> rule. A rule reads the attributes once and returns a pure
+JAX function.
 
-This is the way of ops without a raising rule. It can be looped over examples, but `vmap` cannot
-lift it.
+Raising rules for elementwise ops.
+
+Raising rules for the ops that only move elements, or leave each where it is.
+
+Raising rules for the ops without operands: constant and iota.
 """
 
-from typing import Any, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 
-from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
-from hlo_surgery.passes.emit.export import carry
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
-from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir
-from hlo_surgery.passes.normalise.out_of_scope import marks
-from hlo_surgery.passes.raising import contractions, elementwise, indexing
-from hlo_surgery.passes.raising.elementwise import RULES, Raised
+from hlo_surgery.passes.ir.constants import dtype_of, elements, has_numbers, is_static_array
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.traits import integer, integers
 
-# Importing these has entered their rules in the table.
-FAMILIES = (contractions, elementwise, indexing)
+Raised = Callable[..., tuple[jax.Array, ...]]
+Rule = Callable[[Operation], Raised | None]
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+RULES: dict[str, Rule] = {}
+
+
+def raises(*names: str) -> Callable[[AnyRule], AnyRule]:
+    """Enter a rule in the table by the names of its ops; two rules for one op are an error."""
+
+    def enter(rule: AnyRule) -> AnyRule:
+        for name in names:
+            if name in RULES:
+                raise ValueError(f"{name} has a raising rule already: {RULES[name].__name__}")
+            RULES[name] = rule
+        return rule
+
+    return enter
 
 
 def raise_op(op: Operation) -> Raised | None:
@@ -38,47 +58,121 @@ def raise_op(op: Operation) -> Raised | None:
     return rule(op)
 
 
-def call_op(op: Operation) -> Raised:
-    """A function of the op's operands, in which operands may hold one example instead of B."""
-    outside = mlir.captured(op)
-    if not all(mlir.made_by(v, "stablehlo.constant") for v in outside):
-        raise ValueError(
-            f"{op.name} uses values from outside in its body, which only constants may be"
-        )
-
-    def called(*operands: jax.Array) -> tuple[jax.Array, ...]:
-        module = _module(op, outside, [operand.shape for operand in operands])
-        results = [jax.ShapeDtypeStruct(mlir.shape(r), dtype_of(r)) for r in op.results]
-        exported = carry(module, operands, results, jax.default_backend())
-        return tuple(cast(Any, exported.call(*operands)))
-
-    return called
+def single(function: Callable[..., jax.Array]) -> Raised:
+    """A function of one result as one that returns a tuple of results."""
+    return lambda *operands: (function(*operands),)
 
 
-def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) -> mlir.Module:
-    with mlir.context(), ir.Location.unknown():
-        kinds = [mlir.tensor_type(v, shape) for shape, v in zip(shapes, op.operands, strict=True)]
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get(kinds, [r.type for r in op.results]))
-        block = function.add_entry_block()
-        with ir.InsertionPoint(block):
-            constants = [
-                cast(Any, mlir.defining_operation(v)).clone().operation.results[0] for v in outside
-            ]
-            copied = cast(Any, op.clone()).operation
-            func.ReturnOp(list(copied.results))
-        for inner in (copied, *mlir.nested_operations(copied)):
-            mlir.drop_attributes(inner, [ATTRIBUTE, *marks(inner)])
-        _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
-        module.operation.verify()
-        return module
+# `divide` rounds towards zero on integers.
+ON_NUMBERS = {
+    "stablehlo.add": lax.add,
+    "stablehlo.subtract": lax.sub,
+    "stablehlo.multiply": lax.mul,
+    "stablehlo.divide": lax.div,
+    "stablehlo.negate": lax.neg,
+}
+ON_ALL = {"stablehlo.select": lax.select, "stablehlo.complex": lax.complex}
+# On complex numbers, and on real ones, on which StableHLO allows them too.
+PARTS = {
+    "stablehlo.real": (lax.real, jnp.array),
+    "stablehlo.imag": (lax.imag, jnp.zeros_like),
+}
 
 
-def _rebind(op: Operation, arguments: list[Value], outside: dict[Value, Value]) -> None:
-    for i, argument in enumerate(arguments):
-        op.operands[i] = argument
-    for inner in mlir.nested_operations(op):
-        for i, operand in enumerate(inner.operands):
-            if operand in outside:
-                inner.operands[i] = outside[operand]
+@raises(*ON_NUMBERS)
+def on_numbers(op: Operation) -> Raised | None:
+    """Arithmetic, but not that of truth values."""
+    return single(ON_NUMBERS[op.name]) if has_numbers(op) else None
+
+
+@raises(*ON_ALL)
+def on_all(op: Operation) -> Raised:
+    """What is one JAX function on all element types."""
+    return single(ON_ALL[op.name])
+
+
+@raises(*PARTS)
+def part(op: Operation) -> Raised:
+    """The real or the imaginary part."""
+    of_complex, of_real = PARTS[op.name]
+    chosen: Callable[..., jax.Array] = of_complex if _is_complex(op) else of_real
+    return single(chosen)
+
+
+@raises("stablehlo.convert")
+def convert(op: Operation) -> Raised:
+    """Convert to the result's element type; complex to real drops the imaginary part."""
+    target = dtype_of(op.results[0])
+    drops = _is_complex(op) and target.kind != "c"
+    return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
+
+
+# Of these, JAX's functions name their parameters as the ops do their attributes.
+ALIKE: dict[str, tuple[Callable[..., jax.Array], Callable[[Operation, str], Any], list[str]]] = {
+    "stablehlo.reduce_precision": (
+        lax.reduce_precision,
+        integer,
+        ["exponent_bits", "mantissa_bits"],
+    ),
+    "stablehlo.transpose": (lax.transpose, integers, ["permutation"]),
+    "stablehlo.reverse": (lax.rev, integers, ["dimensions"]),
+    "stablehlo.slice": (lax.slice, integers, ["start_indices", "limit_indices", "strides"]),
+}
+
+
+@raises(*ALIKE)
+def by_attributes(op: Operation) -> Raised:
+    """The JAX function of the same attributes."""
+    function, read, names = ALIKE[op.name]
+    return single(partial(function, **{name: read(op, name) for name in names}))
+
+
+def _is_complex(op: Operation) -> bool:
+    return dtype_of(op.operands[0]).kind == "c"
+
+
+@raises("stablehlo.reshape")
+def reshape(op: Operation) -> Raised:
+    """The same elements in row-major order, in the result's shape."""
+    return single(partial(lax.reshape, new_sizes=mlir.shape(op.results[0])))
+
+
+@raises("stablehlo.broadcast_in_dim")
+def broadcast_in_dim(op: Operation) -> Raised:
+    """Repeat along the dimensions that the operand lacks, or has with size 1."""
+    shape, dimensions = mlir.shape(op.results[0]), integers(op, "broadcast_dimensions")
+    return single(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=dimensions))
+
+
+@raises("stablehlo.pad")
+def pad(op: Operation) -> Raised:
+    """Pad at the edges and between elements; a negative edge padding cuts off."""
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    config = list(zip(*(integers(op, name) for name in names), strict=True))
+    return single(partial(lax.pad, padding_config=config))
+
+
+@raises("stablehlo.concatenate")
+def concatenate(op: Operation) -> Raised:
+    """Join along one dimension."""
+    dimension = integer(op, "dimension")
+    return single(lambda *operands: lax.concatenate(operands, dimension))
+
+
+@raises("stablehlo.optimization_barrier", "sdy.sharding_constraint")
+def identity(_: Operation) -> Raised:
+    """The operands, as they are."""
+    return lambda *operands: operands
+
+
+@raises("stablehlo.constant")
+def constant(op: Operation) -> Raised:
+    """The constant's elements."""
+    return single(partial(jnp.asarray, elements(op)))
+
+
+@raises("stablehlo.iota")
+def iota(op: Operation) -> Raised:
+    """0, 1, 2... along one dimension."""
+    made, dimension = op.results[0], integer(op, "iota_dimension")
+    return single(partial(lax.broadcasted_iota, dtype_of(made), mlir.shape(made), dimension))

@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.axes.state import Batched
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
 from hlo_surgery.passes.emit.splice import STEPS, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat, widened
+from hlo_surgery.passes.ir.constants import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.loop_sums import LoopSums, carried
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches

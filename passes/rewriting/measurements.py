@@ -19,12 +19,7 @@ from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MEAN, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join, squared_magnitude, without_padding
 from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
-from hlo_surgery.passes.strategies.loop_examples import (
-    Function,
-    along_by_example,
-    sum_over_examples,
-    weighted_by_example,
-)
+from hlo_surgery.passes.strategies.lift import Function, along_by_example, sum_over_examples
 from hlo_surgery.passes.strategies.reweight_examples import is_exact_in_float32, reweighted
 from hlo_surgery.passes.strategies.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Examples, Known, Measured, is_precise
@@ -168,22 +163,20 @@ class Measurements:
         return task.function.wide and is_exact_in_float32(task.sliced)
 
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
-        sliced = self.chosen[i].task.sliced
+        chosen = self.chosen[i]
         if self._by_example(i):
-            return weighted_by_example(self.chosen[i], self.known, weights, finite)
+            return chosen.weighting(chosen, self.known, weights, finite, None)
         scale = 1 if self.examples.is_mean else 1 / self.count
         wide = self._is_wide(i)
-        return reweighted(sliced, self.known, weights, self.count, finite, wide) * scale
+        return reweighted(chosen.task.sliced, self.known, weights, self.count, finite, wide) * scale
 
     def _weighted_squares(
         self, i: int, weights: jax.Array, *, finite: jax.Array | None
     ) -> jax.Array:
-        task = self.chosen[i].task
+        chosen, task = self.chosen[i], self.chosen[i].task
         squarable = is_squarable(task.sliced) and not self._is_wide(i)
         if self._by_example(i) or not squarable:
-            return weighted_by_example(
-                self.chosen[i], self.known, weights, finite, squared_magnitude
-            )
+            return chosen.weighting(chosen, self.known, weights, finite, squared_magnitude)
         given = {key: self.known[key[0]] for key in task.function.inputs}
         factor = self.examples.factor(self.known)
         return weighted_squares(task.sliced, given, weights, task.dtype, factor, finite)

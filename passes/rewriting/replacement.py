@@ -21,7 +21,7 @@ from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.choice import Limits, choose, compute_measures
 from hlo_surgery.passes.strategies.einsums.einsums import einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import made_before
-from hlo_surgery.passes.strategies.einsums.fused import FUSED
+from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, Roofline, SitePlan, site_plan
 from hlo_surgery.passes.strategies.lift import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import (
@@ -295,7 +295,7 @@ def _platform(asking: Asking, chosen: Iterable[Chosen]) -> str | None:
     """The platform of a kernel among what was chosen; None where there is none for it alone."""
     kernels = asking.device.kernels
     has_kernel = any(
-        one.made_by(FUSED) or (asking.reweights and one.weighting is FUSED) for one in chosen
+        one.made_by(FUSED) or (asking.reweights and one.weighting is weighted_sum) for one in chosen
     )
     return PLATFORMS[kernels] if has_kernel and kernels else None
 

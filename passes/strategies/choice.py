@@ -10,21 +10,21 @@ from typing import Protocol
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.measures import MEAN, Gram, Measure, OfPositions
-from hlo_surgery.passes.strategies.einsums.fused import FUSED
+from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.einsums.ghost import GHOST
 from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
 from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
-from hlo_surgery.passes.strategies.gradient_costs import Predicted, plain_seconds
-from hlo_surgery.passes.strategies.lift import LIFT, LOOP
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule, plain_seconds
+from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
 from hlo_surgery.passes.strategies.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
     Known,
-    Schedule,
     Strategy,
     Task,
+    Weighting,
     taken,
 )
 from hlo_surgery.passes.terms.site_functions import scatters_onto
@@ -40,6 +40,8 @@ SHORTCUTS: tuple[Strategy, ...] = (
     FUSED,
 )
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
+# What can be asked for.
+WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
 
 
 def compute_measures(
@@ -168,15 +170,15 @@ def _strategy(
 
 def _weighting(
     task: Task, schedule: Schedule, possible: Sequence[Strategy], options: Limits
-) -> Strategy:
+) -> Weighting:
     """The kernel, which takes weights as numbers of the examples, where it would make their mean,
     and the gradients that norms are of are not rounded either.
     """
     if FUSED not in possible or not task.function.wide or not FUSED.applies(task, MEAN):
-        return LOOP
+        return weighted_by_example
     otherwise = LOOP.predict(task, [MEAN], schedule)
     pays = options.strategy == "auto" and FUSED.pays(task, MEAN, schedule, otherwise)
-    return FUSED if pays or options.strategy == FUSED.name else LOOP
+    return weighted_sum if pays or options.strategy == FUSED.name else weighted_by_example
 
 
 def _refuse_unless_applying(

@@ -5,6 +5,8 @@ with the corrections that a device states.
 
 Roofline: a device as what it computes and moves a second, and where XLA falls short of that.
 
+Schedule: how a loop goes over the examples, by which it costs more or less.
+
 Site counts: FLOPs and bytes of the ops that sum the examples, as the module has them.
 """
 
@@ -120,6 +122,20 @@ class Roofline:
     def moving_seconds(self, moved: float, held: float) -> float:
         """The time to move bytes of which `held` are moved again and again."""
         return moved / (self.bandwidth * (self.cached if held <= self.cache else 1))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
+
+    `written_out`: step after step, without a loop; `parts`: on how many devices the parts of one
+    example's gradient lie, as the layers of a model that is split over them.
+    """
+
+    chunk: int
+    shards: int
+    written_out: bool
+    parts: int = 1
 
 
 # Bytes of an element that matrix units take at their full rate.

@@ -7,10 +7,14 @@
 Loop: measures by a loop over the examples, one for all gradients that have operands in common.
 
 acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, each(g)) ; measure = whole(acc)
+
+By example: weighted sums of gradients, inner products, and functions of whole gradients, in such a
+loop. For sums with weights and products it is the way where operands cannot take the weights: what
+is rounded, and what `vmap` cannot lift.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,24 +24,33 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.emit.splice import within
+from hlo_surgery.passes.ir.constants import summable, widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, Norms, Taking, summed_rows
+from hlo_surgery.passes.measures.measures import (
+    Defined,
+    Gram,
+    Measure,
+    Norms,
+    Phi,
+    Taking,
+    summed_rows,
+)
 from hlo_surgery.passes.strategies.gradient_costs import (
     Counts,
     Predicted,
     Roofline,
+    Schedule,
     patches,
     plain_seconds,
     seconds_alone,
 )
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients, weighted_by_example
+from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
     Known,
     Measured,
-    Schedule,
     Strategy,
     Task,
     in_own_dtype,
@@ -138,7 +151,7 @@ def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
     return looped_gradients(function, apart, size, schedule, _nothing, of_one)[1]
 
 
-def _nothing(gradient: jax.Array) -> tuple[()]:
+def _nothing(gradient: Any) -> tuple[()]:
     return ()
 
 
@@ -244,7 +257,7 @@ def _centre(one: Asked, known: Known) -> jax.Array:
     if padding is None or not any(m.is_about_mean for m in _measures(one, True)):
         return examples.mean_gradient(one.task.gradient, known)
     ones = jnp.ones(examples.size, one.task.dtype)
-    return weighted_by_example(one.chosen, known, ones, padding.real) / padding.count
+    return one.chosen.weighting(one.chosen, known, ones, padding.real, None) / padding.count
 
 
 def _measures(one: Asked, is_sum: bool) -> list[Defined]:
@@ -268,3 +281,65 @@ LOOP = Strategy(
     _emit_loop,
     words="each example's own gradient, a few at a time in a loop",
 )
+
+
+Function = Callable[[list[jax.Array]], Any]
+
+
+def weighted_by_example(
+    chosen: Chosen,
+    known: Known,
+    weights: jax.Array,
+    finite: jax.Array | None,
+    phi: Phi | None,
+) -> jax.Array:
+    """The sum over b of w_b g_b, or of phi of it, in at least float32; of the `finite` alone."""
+    size = weights.shape[0]
+
+    def scaled(gradient: jax.Array, weight: jax.Array) -> jax.Array:
+        wide = widened(gradient)
+        weighted = wide * weight.astype(wide.dtype)
+        return weighted if phi is None else phi(weighted)
+
+    function, schedule, beside = chosen.task.function, chosen.schedule, (weights,)
+    loop = partial(looped_gradients, function, known, size, schedule)
+    return loop(scaled, _nothing, beside, counted=finite)[0]
+
+
+def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.Array:
+    """Inner products of each example's own gradient with a direction, [B], at least float32; with
+    m directions [m, *parameter], [B, m].
+    """
+    against = widened(direction).conj()
+
+    def product(gradient: jax.Array) -> jax.Array:
+        own = widened(gradient)
+        return jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
+
+    function, size = chosen.task.function, chosen.task.examples.size
+    _, rows = looped_gradients(function, known, size, chosen.schedule, _nothing, product)
+    return rows
+
+
+def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function) -> Any:
+    """The sum of `function`'s arrays over the examples that are no padding; it is given one
+    example's gradients, each in at least float32.
+    """
+    examples = chosen[0].task.examples
+
+    def summand(gradients: Sequence[jax.Array]) -> Any:
+        return jax.tree.map(summable, function([widened(g) for g in gradients]))
+
+    together = jointly([one.task.function for one in chosen])
+    schedule = _in_common([one.schedule for one in chosen])
+    loop = partial(looped_gradients, together, known, examples.size, schedule)
+    return loop(summand, _nothing, counted=examples.flags(known))[0]
+
+
+def _in_common(schedules: Sequence[Schedule]) -> Schedule:
+    """As many examples at a time as the gradient that takes the fewest; one that is written out
+    goes along with those that are not.
+    """
+    written_out = all(each.written_out for each in schedules)
+    chunks = [each.chunk for each in schedules if each.written_out == written_out]
+    return Schedule(min(chunks), min(each.shards for each in schedules), written_out)

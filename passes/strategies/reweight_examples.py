@@ -19,7 +19,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
-from hlo_surgery.passes.raising.raise_op import call_op, raise_op
+from hlo_surgery.passes.raising.call_op import call_op
+from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.monomials import laid_along, magnitudes, paired_dims
 from hlo_surgery.passes.terms.site_functions import laid_along_split

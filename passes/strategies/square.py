@@ -9,7 +9,7 @@ from hlo_surgery.passes.measures.measures import (
     Variance,
     precise_phi,
 )
-from hlo_surgery.passes.strategies.gradient_costs import Predicted, site_seconds
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule, site_seconds
 from hlo_surgery.passes.strategies.square_operands import (
     CENTRED,
     centred_variance,
@@ -21,7 +21,6 @@ from hlo_surgery.passes.strategies.strategy import (
     Computed,
     Known,
     Measured,
-    Schedule,
     Strategy,
     Task,
     one_by_one,

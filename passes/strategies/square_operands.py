@@ -24,17 +24,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat, widened
+from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import initial_operands, precision
+from hlo_surgery.passes.measures.measures import Phi, variance_behind
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
-from hlo_surgery.passes.measures.tail_statistics import (
-    moved_statistic,
-    tail_powers,
-    variance_behind,
-)
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import (
     along_examples,
@@ -42,7 +39,7 @@ from hlo_surgery.passes.strategies.reweight_examples import (
     weighted_site,
 )
 from hlo_surgery.passes.terms.contract_monomials import balanced
-from hlo_surgery.passes.terms.epilogue import Does, reading_of
+from hlo_surgery.passes.terms.epilogue import Does, moved_statistic, reading_of, tail_powers
 from hlo_surgery.passes.terms.monomials import Dims, paired_dims
 from hlo_surgery.passes.terms.scaling import as_scaled, times_power_of_two
 from hlo_surgery.passes.terms.steps import (
@@ -56,7 +53,6 @@ from hlo_surgery.passes.terms.steps import (
     holds_all,
 )
 
-Phi = Callable[[jax.Array], jax.Array]
 # A factor, as m and e of m * 2**e.
 By = tuple[jax.Array | float, jax.Array | float]
 # What `_squared_site` can contract; a convolution sums several products into an element.

@@ -17,10 +17,16 @@ from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Defined, Measure, PerExampleGradients, Taking
+from hlo_surgery.passes.measures.measures import Defined, Measure, PerExampleGradients, Phi, Taking
 from hlo_surgery.passes.measures.moments import Padding
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
-from hlo_surgery.passes.strategies.gradient_costs import Counts, Predicted, Roofline, counts_of
+from hlo_surgery.passes.strategies.gradient_costs import (
+    Counts,
+    Predicted,
+    Roofline,
+    Schedule,
+    counts_of,
+)
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, narrowest
 from hlo_surgery.passes.terms.steps import GradientSlice
 
@@ -63,20 +69,6 @@ class Examples:
         """The mean of the examples' gradients, from the module's own."""
         mean = widened(known[gradient])
         return mean if self.is_mean else mean / self.count(known)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
-
-    `written_out`: step after step, without a loop; `parts`: on how many devices the parts of one
-    example's gradient lie, as the layers of a model that is split over them.
-    """
-
-    chunk: int
-    shards: int
-    written_out: bool
-    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -172,8 +164,8 @@ class Chosen:
     """A task with a strategy for each measure, and what was predicted of all that apply, by name.
 
     `instantiating`: how to come by each example's own gradient where that is needed; `reuse`: the
-    gradient is taken from there as well; `weighting`: what makes sums with weights, where operands
-    cannot take these.
+    gradient is taken from there as well; `weighting`: what makes the sum over b of w_b g_b, or of
+    phi of it, in at least float32, of the finite alone, where operands cannot take weights.
     """
 
     task: Task
@@ -182,11 +174,15 @@ class Chosen:
     schedule: Schedule
     reuse: bool
     predicted: Mapping[str, Predicted]
-    weighting: Strategy
+    weighting: "Weighting"
 
     def made_by(self, strategy: Strategy) -> list[Measure]:
         """The measures that a strategy makes."""
         return [measure for measure, taken in self.strategies.items() if taken is strategy]
+
+
+# Of what was chosen, what is known, the weights [B], which are finite [B], and phi.
+Weighting = Callable[[Chosen, Known, jax.Array, jax.Array | None, Phi | None], jax.Array]
 
 
 @dataclass(frozen=True)

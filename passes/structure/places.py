@@ -15,20 +15,31 @@ Indices: places that numbers name, where these count along a dimension or by a l
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from hlo_surgery.passes.dataflow.numbers import Counters, Numbers
+from hlo_surgery.passes.dataflow.numbers import Counters, Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of, unify
-from hlo_surgery.passes.structure.structure import Link, Structure, align, moving
+from hlo_surgery.passes.structure.structure import CountedLoop, Link, Structure, align, moving
 
 
-def sliced(known: Structure, op: Operation) -> Link:
+@dataclass
+class Unifying(Structure):
+    """A structure that is being filled. `kinds`: the links of all ops that are alike; `told`: what
+    is known of integers; `around`: the counted loops around what is visited now, outermost first.
+    """
+
+    kinds: dict[object, Link | None] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
+    around: list[CountedLoop] = field(default_factory=list)
+
+
+def sliced(known: Unifying, op: Operation) -> Link:
     """The link of a slice."""
     whole, part = op.operands[0], op.results[0]
     link = moving([mlir.shape(whole)], [mlir.shape(part)])
@@ -41,7 +52,7 @@ def sliced(known: Structure, op: Operation) -> Link:
 
 
 def take(
-    known: Structure,
+    known: Unifying,
     link: Link,
     dim: int,
     pair: tuple[list[Digit], list[Digit]],
@@ -66,7 +77,7 @@ def take(
         link.forget(dim)
 
 
-def _is_part(known: Structure, whole: list[Digit], part: list[Digit], low: int) -> bool:
+def _is_part(known: Unifying, whole: list[Digit], part: list[Digit], low: int) -> bool:
     """Whether a part is one of the views that a dimension holds, or places of its one digit."""
     own, sizes = leaves(whole), (size_of(whole), size_of(part))
     if len(own) > 1:
@@ -77,7 +88,7 @@ def _is_part(known: Structure, whole: list[Digit], part: list[Digit], low: int) 
     return unify([known.piece_of(own[0], low, low + sizes[1])], part)
 
 
-def padded(known: Structure, op: Operation) -> Link:
+def padded(known: Unifying, op: Operation) -> Link:
     """The link of a pad."""
     part, whole = op.operands[0], op.results[0]
     link = moving([mlir.shape(part), ()], [mlir.shape(whole)])
@@ -99,7 +110,7 @@ def padded(known: Structure, op: Operation) -> Link:
     return link
 
 
-def _is_put_back(known: Structure, part: list[Digit], whole: list[Digit], low: int) -> bool:
+def _is_put_back(known: Unifying, part: list[Digit], whole: list[Digit], low: int) -> bool:
     """Whether a part lies in its place, or as one of equal parts."""
     piece, sizes = known.piece(part), (size_of(part), size_of(whole))
     if piece is not None:
@@ -109,7 +120,7 @@ def _is_put_back(known: Structure, part: list[Digit], whole: list[Digit], low: i
     return equal and unify([Digit(sizes[1] // sizes[0]), *part], whole)
 
 
-def concatenated(known: Structure, op: Operation) -> Link:
+def concatenated(known: Unifying, op: Operation) -> Link:
     """The link of a concatenation."""
     along = integer(op, "dimension")
     shapes = [mlir.shape(v) for v in op.operands]
@@ -124,7 +135,7 @@ def concatenated(known: Structure, op: Operation) -> Link:
     return link
 
 
-def _is_joined(known: Structure, parts: list[list[Digit]], whole: list[Digit]) -> bool:
+def _is_joined(known: Unifying, parts: list[list[Digit]], whole: list[Digit]) -> bool:
     """Whether parts are all of a dimension, follow each other in it, or are views of one size."""
     if len(parts) == 1:
         return unify(parts[0], whole)
@@ -143,7 +154,7 @@ def _is_joined(known: Structure, parts: list[list[Digit]], whole: list[Digit]) -
     return all(alike) and unify([Digit(len(parts)), *parts[0]], whole)
 
 
-def dynamic_slice(known: Structure, op: Operation) -> Link:
+def dynamic_slice(known: Unifying, op: Operation) -> Link:
     """The link of a slice at numbers."""
     whole, *starts = op.operands
     link = moving([mlir.shape(whole), *((),) * len(starts)], [mlir.shape(op.results[0])])
@@ -159,7 +170,7 @@ def dynamic_slice(known: Structure, op: Operation) -> Link:
     return link
 
 
-def dynamic_update_slice(known: Structure, op: Operation) -> Link:
+def dynamic_update_slice(known: Unifying, op: Operation) -> Link:
     """The link of an update at numbers."""
     whole, part, *starts = op.operands
     shapes = [mlir.shape(v) for v in (whole, part)]
@@ -175,7 +186,7 @@ def dynamic_update_slice(known: Structure, op: Operation) -> Link:
 
 
 def _by_step(
-    known: Structure, link: Link, dim: int, pair: tuple[list[Digit], list[Digit]], start: Value
+    known: Unifying, link: Link, dim: int, pair: tuple[list[Digit], list[Digit]], start: Value
 ) -> bool:
     """Whether a part of a dimension is that of a loop's step, one step for each."""
     whole, part = pair
@@ -188,7 +199,7 @@ def _by_step(
 
 
 def _step_digit(
-    known: Structure, numbers: Callable[[Counters], Numbers | None], size: int, run: int
+    known: Unifying, numbers: Callable[[Counters], Numbers | None], size: int, run: int
 ) -> Digit | None:
     """The digit that counts the runs of a dimension of some size, of which each step of a loop
     takes one, whichever: `numbers(counters)`, where they start.
@@ -206,7 +217,7 @@ def _step_digit(
     return None
 
 
-def _constant(known: Structure, start: Value) -> int | None:
+def _constant(known: Unifying, start: Value) -> int | None:
     told = known.told.numbers(start, None)
     return None if told is None else int(told.reshape(-1)[0])
 
@@ -243,7 +254,7 @@ def _lookup(op: Operation) -> Lookup | None:
     return Lookup(list(named), single, vector, places, rows) if len(places) == len(rows) else None
 
 
-def align_own_rows(known: Structure, op: Operation, link: Link) -> None:
+def align_own_rows(known: Unifying, op: Operation, link: Link) -> None:
     """Where a column of indices counts along a dimension of theirs, or is a loop's step, it names
     each row's own place.
     """
@@ -254,7 +265,7 @@ def align_own_rows(known: Structure, op: Operation, link: Link) -> None:
 
 
 def _align_column(
-    known: Structure, op: Operation, link: Link, lookup: Lookup, number: int, dim: int
+    known: Unifying, op: Operation, link: Link, lookup: Lookup, number: int, dim: int
 ) -> None:
     indices, size = op.operands[1], mlir.shape(op.operands[0])[dim]
     shape, key = mlir.shape(indices), (-1 - dim,)

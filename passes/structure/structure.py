@@ -3,42 +3,20 @@
     %x : [B * L, D]      dims ((B, L), (D,))
 
 It is filled by unification (`unification.py`), and then read.
-
-Rules: which dimensions of an op's operands and results share an index (a factor), and what sums.
-
-    dot_general : ([i, m], [m, k]) -> ([i, k])      i and k kept, m reduced
-
-An element of the result at index k of a factor reads operands at k alone. Shardy has such a rule
-for every op that XLA can partition; here stand those that differ from Shardy's, or that it lacks.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from hlo_surgery.passes.dataflow import kernels
-from hlo_surgery.passes.dataflow.kernels import (
-    ATTRIBUTE,
-    CUSTOM_CALL,
-    Rule,
-    attention_rule,
-    declared_rule,
-    rule_along,
-)
-from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
-from hlo_surgery.passes.dataflow.numbers import Numbers, Told
-from hlo_surgery.passes.ir import mlir, traits
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.structure.digits import Digit, leaves, unify
 
 Shape = tuple[int, ...]
-Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
-# Ops of which a rule's attribute does not say all: where they move, and whose indices count.
-BY_MORE = frozenset(
-    f"stablehlo.{name}" for name in ("convolution", "custom_call", "gather", "pad", "scatter")
-)
 # The factors that a dimension counts by, each once; None where they do not make it up.
 Counted = tuple[int, ...] | None
 
@@ -86,77 +64,6 @@ def _each(shape: Shape) -> list[Counted]:
     return [(dim,) for dim in range(len(shape))]
 
 
-def linked(op: Operation, shapes: Shapes, known: dict[object, Link | None]) -> Link | None:
-    """An op by the factors of its rule; None where it has none. `shapes`: of operands and results;
-    `known`: links of before, as a module has few kinds of ops.
-    """
-    attributes = op.attributes
-    key = None
-    if ATTRIBUTE in attributes and op.name not in BY_MORE:
-        key = op.name, attributes[ATTRIBUTE], shapes
-        if key in known:
-            return known[key]
-    rule = rule_of(op)
-    link = None if rule is None else _by_rule(rule, shapes)
-    if key:
-        known[key] = link
-    return link
-
-
-def _by_rule(rule: Rule, shapes: Shapes) -> Link:
-    rows = [
-        [
-            _counted(zip(factors, shape, strict=True), rule)
-            for factors, shape in zip(*pair, strict=True)
-        ]
-        for pair in zip((rule.operands, rule.results), shapes, strict=True)
-    ]
-    first, *others = [*rows[0], *rows[1]]
-    single = all(own is not None and len(own) == 1 for own in first)
-    alike = single and not rule.blocked and all(row == first for row in others)
-    return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked, alike=alike)
-
-
-def _counted(dims: Iterable[tuple[tuple[int, ...], int]], rule: Rule) -> list[Counted]:
-    """What each dimension counts by. Rules describe placement, so that each is checked: factors
-    must make up the dimension exactly, and each may count once.
-    """
-    found, taken = list[Counted](), set[int]()
-    for own, size in dims:
-        exact = math.prod([rule.sizes[f] for f in own]) == size
-        once = len(set(own)) == len(own) and taken.isdisjoint(own)
-        found.append(own if exact and once else None)
-        taken.update(own if exact and once else ())
-    return found
-
-
-def rule_of(op: Operation) -> Rule | None:
-    """The rule of an op; None where nothing is known. What a custom call's author wrote is no rule:
-    it describes placement, and not independence.
-    """
-    if op.name != CUSTOM_CALL:
-        return kernels.rule_of(op)
-    declared = declared_rule(op)
-    if declared is None and traits.is_batched_call(op):
-        return _matrix_rule(op)
-    return declared or kernel_rule(op) or attention_rule(op) or kernels.rule_of(op)
-
-
-def _matrix_rule(op: Operation) -> Rule:
-    """A LAPACK call works matrix by matrix: dimensions before the matrices are kept, others
-    blocked. A solve with a single matrix works column by column (from the left) or row by row.
-    """
-    shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
-    lead = max(map(len, shapes)) - traits.own_dimensions(op)
-    along = [tuple(d if d < len(s) else None for s in shapes) for d in range(lead)]
-    from_left = traits.solves_from_left(op) if lead == 0 else None
-    if from_left is not None:
-        # Of right-hand sides and results the dimension that is no equation's is kept.
-        free, sides = int(from_left), (1, len(op.operands))
-        along.append(tuple(free if n in sides else None for n in range(len(shapes))))
-    return rule_along(op, along)
-
-
 Dims = list[list[Digit]]
 
 
@@ -168,7 +75,7 @@ class CountedLoop:
 
     op: Operation
     trips: int
-    counters: dict[Value, Numbers]
+    counters: dict[Value, npt.NDArray[Any]]
     digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)
 
     def digit(self, order: tuple[int, ...]) -> Digit:
@@ -201,19 +108,14 @@ class Piece:
 
 @dataclass
 class Structure:
-    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result, and
-    `kinds`: those of all ops that are alike; `loops`: the counted ones, by their bodies; `pieces`:
-    digits that are static parts of others; `around`: the counted loops around what is visited now,
-    outermost first.
+    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result;
+    `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others.
     """
 
     dims: dict[Value, Dims] = field(default_factory=dict)
     links: dict[Value, Link] = field(default_factory=dict)
-    kinds: dict[object, Link | None] = field(default_factory=dict)
     loops: dict[Block, CountedLoop] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
-    told: Told = field(default_factory=Told)
-    around: list[CountedLoop] = field(default_factory=list)
 
     def of(self, value: Value) -> Dims:
         """The digits of each dimension of a value, none where it has size 1."""

@@ -6,18 +6,49 @@
 
 One pass over all ops, in any order: a unification once made holds everywhere. None is taken on
 trust: whether an op may do to examples what it does is asked of its link when it is classified.
+
+Rules: which dimensions of an op's operands and results share an index (a factor), and what sums.
+
+    dot_general : ([i, m], [m, k]) -> ([i, k])      i and k kept, m reduced
+
+An element of the result at index k of a factor reads operands at k alone. Shardy has such a rule
+for every op that XLA can partition; here stand those that differ from Shardy's, or that it lacks.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from hlo_surgery.passes.dataflow import kernels
+from hlo_surgery.passes.dataflow.kernels import (
+    ATTRIBUTE,
+    CUSTOM_CALL,
+    Rule,
+    attention_rule,
+    declared_rule,
+    rule_along,
+)
+from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.numbers import counter_values
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.structure import places, structure
+from hlo_surgery.passes.structure import places
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves, unify
-from hlo_surgery.passes.structure.structure import Counted, CountedLoop, Dims, Link, Structure
+from hlo_surgery.passes.structure.places import Unifying
+from hlo_surgery.passes.structure.structure import (
+    Counted,
+    CountedLoop,
+    Dims,
+    Link,
+    Shape,
+    Structure,
+)
 
+Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
+# Ops of which a rule's attribute does not say all: where they move, and whose indices count.
+BY_MORE = frozenset(
+    f"stablehlo.{name}" for name in ("convolution", "custom_call", "gather", "pad", "scatter")
+)
 # The digits of each factor of an op.
 Places = dict[int, list[Digit]]
 
@@ -26,7 +57,7 @@ def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Struc
     """The structure of main, and the digit of the examples, as it is split everywhere. `batch`: the
     examples' axis by argument; along it lie `size` examples of as many rows.
     """
-    found, examples = Structure(), Digit(size)
+    found, examples = Unifying(), Digit(size)
     for number, axis in batch.items():
         argument = block.arguments[number]
         rows = mlir.shape(argument)[axis] // max(size, 1)
@@ -36,12 +67,12 @@ def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Struc
     return found, leaves([examples]) if size > 1 else []
 
 
-def _visit_block(known: Structure, block: Block) -> None:
+def _visit_block(known: Unifying, block: Block) -> None:
     for op in mlir.operations(block)[:-1]:
         _visit(known, op)
 
 
-def _visit(known: Structure, op: Operation) -> None:
+def _visit(known: Unifying, op: Operation) -> None:
     if op.name == "stablehlo.while":
         _visit_loop(known, op)
     elif op.name in mlir.CONTROL_FLOW:
@@ -55,7 +86,7 @@ def _visit(known: Structure, op: Operation) -> None:
         _link(known, op)
 
 
-def _visit_loop(known: Structure, op: Operation) -> None:
+def _visit_loop(known: Unifying, op: Operation) -> None:
     condition, body = mlir.blocks(op)
     returned = mlir.returned(body)
     for i, start in enumerate(op.operands):
@@ -73,7 +104,7 @@ def _visit_loop(known: Structure, op: Operation) -> None:
             known.told.stacks[result] = part
 
 
-def _stacked_part(known: Structure, argument: Value, returned: Value) -> Value | None:
+def _stacked_part(known: Unifying, argument: Value, returned: Value) -> Value | None:
     """What a step writes into what it hands on, if the steps write each place once, and all."""
     write = mlir.made_by(returned, "stablehlo.dynamic_update_slice")
     if write is None:
@@ -83,7 +114,7 @@ def _stacked_part(known: Structure, argument: Value, returned: Value) -> Value |
     return write.operands[1] if covers else None
 
 
-def _visit_branches(known: Structure, op: Operation) -> None:
+def _visit_branches(known: Unifying, op: Operation) -> None:
     for region in op.regions:
         block = region.blocks[0]
         _visit_block(known, block)
@@ -92,7 +123,7 @@ def _visit_branches(known: Structure, op: Operation) -> None:
             known.alike(value, result)
 
 
-def _reshape(known: Structure, op: Operation) -> None:
+def _reshape(known: Unifying, op: Operation) -> None:
     """Runs of digits between the same places of the row-major order align, or are torn apart."""
     if 0 in mlir.shape(op.results[0]):
         return
@@ -104,7 +135,7 @@ def _reshape(known: Structure, op: Operation) -> None:
     known.links[op.results[0]] = Link([], [], torn=torn)
 
 
-def _link(known: Structure, op: Operation) -> None:
+def _link(known: Unifying, op: Operation) -> None:
     """Unify what shares a factor, and keep the link for whoever classifies the op."""
     special = _SPECIAL.get(op.name)
     if special:
@@ -112,7 +143,7 @@ def _link(known: Structure, op: Operation) -> None:
         return
     values = mlir.operands(op), mlir.results(op)
     shapes = tuple(map(mlir.shape, values[0])), tuple(map(mlir.shape, values[1]))
-    link = structure.linked(op, shapes, known.kinds)
+    link = linked(op, shapes, known.kinds)
     if link is None:
         return
     if op.name in ("stablehlo.gather", "stablehlo.scatter"):
@@ -122,8 +153,79 @@ def _link(known: Structure, op: Operation) -> None:
     known.links[values[1][0]] = replace(link, torn=torn) if torn else link
 
 
+def linked(op: Operation, shapes: Shapes, known: dict[object, Link | None]) -> Link | None:
+    """An op by the factors of its rule; None where it has none. `shapes`: of operands and results;
+    `known`: links of before, as a module has few kinds of ops.
+    """
+    attributes = op.attributes
+    key = None
+    if ATTRIBUTE in attributes and op.name not in BY_MORE:
+        key = op.name, attributes[ATTRIBUTE], shapes
+        if key in known:
+            return known[key]
+    rule = rule_of(op)
+    link = None if rule is None else _by_rule(rule, shapes)
+    if key:
+        known[key] = link
+    return link
+
+
+def _by_rule(rule: Rule, shapes: Shapes) -> Link:
+    rows = [
+        [
+            _counted(zip(factors, shape, strict=True), rule)
+            for factors, shape in zip(*pair, strict=True)
+        ]
+        for pair in zip((rule.operands, rule.results), shapes, strict=True)
+    ]
+    first, *others = [*rows[0], *rows[1]]
+    single = all(own is not None and len(own) == 1 for own in first)
+    alike = single and not rule.blocked and all(row == first for row in others)
+    return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked, alike=alike)
+
+
+def _counted(dims: Iterable[tuple[tuple[int, ...], int]], rule: Rule) -> list[Counted]:
+    """What each dimension counts by. Rules describe placement, so that each is checked: factors
+    must make up the dimension exactly, and each may count once.
+    """
+    found, taken = list[Counted](), set[int]()
+    for own, size in dims:
+        exact = math.prod([rule.sizes[f] for f in own]) == size
+        once = len(set(own)) == len(own) and taken.isdisjoint(own)
+        found.append(own if exact and once else None)
+        taken.update(own if exact and once else ())
+    return found
+
+
+def rule_of(op: Operation) -> Rule | None:
+    """The rule of an op; None where nothing is known. What a custom call's author wrote is no rule:
+    it describes placement, and not independence.
+    """
+    if op.name != CUSTOM_CALL:
+        return kernels.rule_of(op)
+    declared = declared_rule(op)
+    if declared is None and traits.is_batched_call(op):
+        return _matrix_rule(op)
+    return declared or kernel_rule(op) or attention_rule(op) or kernels.rule_of(op)
+
+
+def _matrix_rule(op: Operation) -> Rule:
+    """A LAPACK call works matrix by matrix: dimensions before the matrices are kept, others
+    blocked. A solve with a single matrix works column by column (from the left) or row by row.
+    """
+    shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
+    lead = max(map(len, shapes)) - traits.own_dimensions(op)
+    along = [tuple(d if d < len(s) else None for s in shapes) for d in range(lead)]
+    from_left = traits.solves_from_left(op) if lead == 0 else None
+    if from_left is not None:
+        # Of right-hand sides and results the dimension that is no equation's is kept.
+        free, sides = int(from_left), (1, len(op.operands))
+        along.append(tuple(free if n in sides else None for n in range(len(shapes))))
+    return rule_along(op, along)
+
+
 def _unify_alike(
-    known: Structure, link: Link, operands: list[Value], results: list[Value]
+    known: Unifying, link: Link, operands: list[Value], results: list[Value]
 ) -> list[Digit]:
     """The same for an op that keeps all dimensions, whose values have one list of digits then."""
     dims, torn = known.of(operands[0]), list[Digit]()
@@ -136,7 +238,7 @@ def _unify_alike(
 
 
 def _unify_factors(
-    known: Structure, link: Link, operands: list[Value], results: list[Value]
+    known: Unifying, link: Link, operands: list[Value], results: list[Value]
 ) -> list[Digit]:
     """The digits of dimensions that share a factor and do not align."""
     torn, places = list[Digit](), dict[int, list[Digit]]()

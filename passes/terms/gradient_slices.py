@@ -16,10 +16,9 @@ from functools import cmp_to_key
 from typing import Any, cast
 
 from hlo_surgery.passes.axes.state import Batched, Class
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of

@@ -25,9 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat, is_static_array
+from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.modules import is_annotation
 from hlo_surgery.passes.ir.traits import SUMMING, integers

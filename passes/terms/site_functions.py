@@ -34,8 +34,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat, widened
+from hlo_surgery.passes.ir.constants import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -48,9 +49,8 @@ from hlo_surgery.passes.ir.traits import (
     reversed_dimensions,
 )
 from hlo_surgery.passes.raising.contractions import with_element_types
-from hlo_surgery.passes.raising.elementwise import Raised
 from hlo_surgery.passes.raising.indexing import scatter
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.steps import Input, Place, Split, Step, is_made
 
 

@@ -24,15 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_splat, wide_dtype, widened
+from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer
+from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.contractions import dot_general
-from hlo_surgery.passes.raising.elementwise import Raised, single
 from hlo_surgery.passes.raising.indexing import scatter
-from hlo_surgery.passes.raising.raise_op import call_op, raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.epilogue import moving
 from hlo_surgery.passes.terms.gradient_slices import adds_offset
 from hlo_surgery.passes.terms.site_functions import (

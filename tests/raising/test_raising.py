@@ -12,8 +12,7 @@ from jax import lax
 
 from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.traits import SUMMING
-from hlo_surgery.passes.raising.elementwise import RULES, raises
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import RULES, raise_op, raises
 from hlo_surgery.passes.terms.steps import contracted
 from tests.products import covering
 from tests.raising import op_snippets as rows

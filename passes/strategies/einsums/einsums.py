@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.ancestors import copied_from, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.emit.splice import HOISTED_STACK, scope_of
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import copied_from, is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,

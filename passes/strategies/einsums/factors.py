@@ -23,10 +23,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.dataflow.ancestors import ties
+from hlo_surgery.passes.dataflow.ancestors import copied_from, ties
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import copied_from, dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, closure
 from hlo_surgery.passes.ir.traits import convolution_numbers, is_linear, scatter_numbers
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum

@@ -34,20 +34,25 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.traits import precision
-from hlo_surgery.passes.measures.measures import MeanOf, Measure
+from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi
 from hlo_surgery.passes.strategies.einsums import mosaic, triton
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum, einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import operands_of, scale_of, scaled_by
 from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products
 from hlo_surgery.passes.strategies.einsums.mosaic import summed_products as by_mosaic
 from hlo_surgery.passes.strategies.einsums.triton import summed_products as by_triton
-from hlo_surgery.passes.strategies.gradient_costs import Predicted, Roofline, plain_seconds
+from hlo_surgery.passes.strategies.gradient_costs import (
+    Predicted,
+    Roofline,
+    Schedule,
+    plain_seconds,
+)
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
+    Chosen,
     Computed,
     Known,
     Measured,
-    Schedule,
     Strategy,
     Task,
     one_by_one,
@@ -172,7 +177,6 @@ def _by_triton(work: KernelWork, made: int, device: Roofline) -> float:
     return contracting + waiting + moved / device.bandwidth
 
 
-Phi = Callable[[jax.Array], jax.Array]
 OPERANDS = ("bfloat16", "float16", "float32")
 # Kernels address in 32 bits.
 MOST_ELEMENTS = 1 << 31
@@ -267,11 +271,12 @@ def _emit(asked: Asked, known: Known) -> Computed:
 
 
 def weighted_sum(
-    task: Task, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
+    chosen: Chosen, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
 ) -> jax.Array:
     """The sum over b of w_b g_b, or of phi of it, elementwise, as the gradient lies; of the
     `finite` alone.
     """
+    task = chosen.task
     path = _only_path(task)
     assert path is not None
     (total,) = _sums(task, known, [phi or (lambda g: g)], [weights], finite)

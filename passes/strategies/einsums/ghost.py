@@ -32,11 +32,10 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     scale_of,
     shares_of,
 )
-from hlo_surgery.passes.strategies.gradient_costs import Predicted
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Known,
-    Schedule,
     Strategy,
     Task,
     each_measure,

@@ -41,14 +41,12 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     scaled_by,
     sum_at,
 )
-from hlo_surgery.passes.strategies.gradient_costs import Predicted
-from hlo_surgery.passes.strategies.lift import LIFT, LOOP
-from hlo_surgery.passes.strategies.loop_examples import sum_over_examples
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
+from hlo_surgery.passes.strategies.lift import LIFT, LOOP, sum_over_examples
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Known,
-    Schedule,
     Strategy,
     Task,
     each_measure,

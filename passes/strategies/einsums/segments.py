@@ -23,8 +23,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason, reason_at, source_line
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.kronecker import KroneckerFactor
@@ -39,12 +39,11 @@ from hlo_surgery.passes.measures.measures import (
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.strategies.einsums.einsums import first_unread, sides_of
 from hlo_surgery.passes.strategies.einsums.factors import distinct, factors_of, scaled_by, sum_at
-from hlo_surgery.passes.strategies.gradient_costs import Predicted
+from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LOOP
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Known,
-    Schedule,
     Strategy,
     Task,
     each_measure,
