@@ -73,14 +73,6 @@ def test_a_row_that_no_example_reaches_is_its_examples_or_refused(form):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_rows_that_nothing_depends_on_are_zero():
-    """Whosever they are: only what is no constant zero is refused."""
-    f = hs.grad(lambda p, x: jnp.mean(x @ p["w"]), statistics=hs.per_example())
-    found = f({"unused": ROWS, "w": jnp.ones(3)}, X)[1]
-    np.testing.assert_allclose(found["w"], X, rtol=1e-6)
-    assert not found["unused"].any()
-
-
 def test_rows_passed_as_a_batch_argument_are_each_examples():
     """The way out that the refusal names, for the other parameters of such a loss."""
     found = hs.grad(
@@ -117,26 +109,3 @@ def test_moved_rows_are_refused_or_each_examples_own(name, beside):
         return
     expected = jnp.stack([jax.grad(lambda p, b=b: each(p, X)[b])(PLACES) for b in range(B)])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_what_all_examples_share_may_be_moved():
-    def each(p, x):
-        return jnp.sum(jnp.tanh(x) * p[::-1][:3, 0] + jnp.cumsum(p, 0)[1])
-
-    gradient, found = hs.grad(
-        lambda p, x: jnp.mean(jnp.tanh(x) @ p[::-1][:3, 0]) + jnp.cumsum(p, 0)[1].sum(),
-        statistics=hs.per_example(),
-    )(PLACES, X)
-    alone = jnp.stack([jax.grad(each)(PLACES, row) for row in X])
-    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(gradient, alone.mean(0), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("scaled", [lambda g: g / 4, lambda g: 0.5 * g], ids=["mean", "scaled"])
-def test_a_parameter_of_the_batch_s_size_that_nothing_uses(scaled):
-    def gradient(p, x):
-        return jax.tree.map(scaled, jax.grad(lambda p: jnp.sum(jnp.tanh(x @ p["w"])))(p))
-
-    p, x = {"unused": jnp.ones(4), "w": jnp.ones(3)}, jnp.sin(jnp.arange(12.0)).reshape(4, 3)
-    how = {"batch_argnums": 1, "loss_reduction": "sum", "statistics": hs.norms("parameter")}
-    assert not hs.rewrite(gradient, **how)(p, x)[1]["unused"].any()

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh, AxisType
-from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 
@@ -17,7 +15,6 @@ B = GROUPS * EACH
 DRAW = np.random.default_rng(0)
 W, X = (np.float32(DRAW.normal(size=shape)) for shape in ((D,), (B, D)))
 MASKS = np.float32([[1, 0, 1, 0], [0, 1, 1, 1]])
-TABLES = np.float32(DRAW.normal(size=(GROUPS, D, D)))
 
 
 def rows_of(w, x):
@@ -34,13 +31,6 @@ def of_groups(regulariser):
     return loss
 
 
-def of_minor_groups(w, x):
-    def one(rows, mask):
-        return rows_of(w * mask, rows) + jnp.sum((w * mask) ** 2)
-
-    return jnp.mean(jax.vmap(one, (1, 0))(x.reshape(EACH, GROUPS, D), MASKS))
-
-
 def repeated(regulariser):
     """The masked weights, repeated for the examples of each group."""
 
@@ -50,11 +40,6 @@ def repeated(regulariser):
         return rows_of(own, x) + regulariser(masked)
 
     return loss
-
-
-def contracted(w, x):
-    mixed = jnp.einsum("gij,j->gi", TABLES, w)
-    return rows_of(mixed[:, None], x.reshape(GROUPS, EACH, D)) + jnp.sum(mixed**2)
 
 
 def layered(regulariser):
@@ -69,35 +54,12 @@ def layered(regulariser):
     return loss
 
 
-def of_devices(w, x):
-    mesh = AbstractMesh((GROUPS,), ("data",), axis_types=(AxisType.Auto,))
-
-    def one(w, rows):
-        mask = jnp.asarray(MASKS)[lax.axis_index("data")]
-        return lax.pmean(rows_of(w * mask, rows) + jnp.sum((w * mask) ** 2), "data")
-
-    return jax.shard_map(one, mesh=mesh, in_specs=(P(), P("data")), out_specs=P())(w, x)
-
-
 def nothing(*_):
     return 0.0
 
 
 def squares(w, mask):
     return jnp.sum((w * mask) ** 2)
-
-
-AVERAGED = {
-    "a penalty of what is masked": of_groups(squares),
-    "a sum of what is masked": of_groups(lambda w, mask: jnp.sum(w * mask)),
-    "a penalty masked apart": of_groups(lambda w, mask: jnp.sum(jnp.abs(w) * mask)),
-    "groups along the minor dimension": of_minor_groups,
-    "masks repeated for the examples": repeated(lambda v: jnp.sum(v**2)),
-    "a sum of masks repeated for the examples": repeated(jnp.sum),
-    "a table for each group": contracted,
-    "in a scan": layered(lambda v: jnp.sum(v**2)),
-    "drawn by each device": of_devices,
-}
 
 
 EXACT = {

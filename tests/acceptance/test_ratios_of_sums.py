@@ -60,27 +60,6 @@ def test_contributions_to_ratios(name, reduction):
     )
 
 
-def test_contributions_to_a_scaled_gradient():
-    """A gradient times a sum of data is a sum of gradients, times a constant."""
-
-    def mean(w, r):
-        return jnp.mean(jnp.tanh(jnp.sum(r * w, -1)) ** 2)
-
-    def scaled(w, r):
-        return jax.grad(mean)(w, r) * jnp.sum(r) / jnp.sum(r**2)
-
-    found = hs.rewrite(scaled, batch_argnums=1, statistics=STATISTICS, on_mixing="contribution")(
-        P["w"], R
-    )[1]
-    each = (
-        B
-        * np.float64(jax.grad(mean)(jnp.broadcast_to(P["w"], R.shape), R))
-        * np.sum(R)
-        / np.sum(R**2)
-    )
-    assert_of(found, each)
-
-
 @pytest.mark.parametrize("divisor", [lambda y, r: jnp.sum(y), lambda y, r: jnp.sum(r, 0)])
 def test_a_contraction_divided_by_a_sum_of_data(divisor):
     """Both are sums over the examples, and single products by example; only one of them is of the

@@ -92,13 +92,3 @@ class Model:
 jax.tree_util.register_pytree_node(
     Model, lambda model: ((model.w, model.activation), None), lambda _, leaves: Model(*leaves)
 )
-
-
-def test_of_models_filter_grad_is_named():
-    def loss(model, x):
-        return model.activation(x @ model.w).mean()
-
-    f = hs.rewrite(jax.grad(loss), batch_argnums=1, statistics=hs.second_moment())
-    with pytest.raises(TypeError) as problem:
-        f(Model(W, jnp.tanh), X)
-    assert "hs.rewrite(equinox.filter_grad(loss), ...)" in problem.value.__notes__[-1]

@@ -55,18 +55,8 @@ def cumulated_over_examples(p, x):
     return squares(h)
 
 
-def mixed_with_the_next(p, x):
-    x = 0.3 * x + 0.7 * jnp.roll(x, 1, 0)  # refused here
-    return squares(jnp.tanh(x @ p["w"]))
-
-
 def mixed_in_reverse(p, x):
     x = 0.3 * x + 0.7 * x[::-1]  # refused here
-    return squares(jnp.tanh(x @ p["w"]))
-
-
-def mixed_in_an_order(p, x):
-    x = 0.3 * x + 0.7 * x[ORDER]  # refused here
     return squares(jnp.tanh(x @ p["w"]))
 
 
@@ -175,21 +165,6 @@ def test_capacity_over_the_tokens_of_all_examples():
     )
 
 
-def test_capacity_within_each_example_is_exact():
-    """Tokens of one example alone compete for an expert's places."""
-    x = X.reshape(3, 2, WIDTH)
-
-    def loss(p, x):
-        return jnp.mean(jax.vmap(experts_with_capacity, (None, 0))(p, x))
-
-    examples = jax.jit(jax.vmap(lambda one: jax.grad(loss)(PARAMS, one[None])))(x)
-    _, squared = hs.grad(loss, statistics=hs.second_moment())(PARAMS, x)
-    for name, g in examples.items():
-        np.testing.assert_allclose(
-            squared[name], (g**2).mean(0), rtol=0, atol=1e-5 * float((g**2).max())
-        )
-
-
 def of_one(w, row):
     return squares(jnp.tanh(row @ w)[None])
 
@@ -198,26 +173,9 @@ def of_rows(w, rows):
     return jnp.mean(jax.vmap(of_one, (None, 0))(w, rows))
 
 
-ORDER = np.array([2, 0, 5, 1, 4, 3])
 PICKED = {
     "one by one": lambda w, x: sum(of_one(w, x[b]) for b in range(6)) / 6,
-    "stacked": lambda w, x: jnp.mean(jnp.stack([of_one(w, x[b]) for b in range(6)])),
-    "by a number": lambda w, x: (
-        sum(of_one(w, jax.lax.dynamic_index_in_dim(x, b, 0, False)) for b in range(6)) / 6
-    ),
     "group by group": lambda w, x: sum(of_rows(w, x.reshape(2, 3, WIDTH)[g]) for g in range(2)) / 2,
-    "in slices": lambda w, x: (of_rows(w, x[:3]) + of_rows(w, x[3:])) / 2,
-}
-# The same, written with jax.vmap or jax.lax.map.
-WAYS_OUT = {
-    "one by one": lambda w, x: of_rows(w, x),
-    "in a loop": lambda w, x: jnp.mean(jax.lax.map(lambda row: of_one(w, row), x)),
-    "group by group": lambda w, x: jnp.mean(
-        jax.vmap(of_rows, (None, 0))(w, x.reshape(2, 3, WIDTH))
-    ),
-    "groups in a loop": lambda w, x: jnp.mean(
-        jax.lax.map(lambda rows: of_rows(w, rows), x.reshape(2, 3, WIDTH))
-    ),
 }
 
 
@@ -236,11 +194,6 @@ def test_examples_that_meet_others_in_reverse_are_refused():
     with pytest.raises(hs.Refusal, match="meet others") as refused:
         hs.grad(layers_reversed, statistics=hs.second_moment())(PARAMS["w"], X)
     assert refused.value.where.startswith(__file__)
-
-
-@pytest.mark.parametrize("loss", WAYS_OUT.values(), ids=WAYS_OUT)
-def test_the_same_without_picking_is_accepted(loss):
-    assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), PARAMS["w"], X[ORDER]).outputs
 
 
 def kept_if_finite(gradient):
