@@ -143,50 +143,6 @@ def test_what_a_scan_carries():
         assert_close(jax.tree.map(lambda a, i=i: a[i], (gradients, means)), expected)
 
 
-def test_one_function_in_two_traces_and_outside():
-    closed = {"c": 1.0}
-    f = hs.grad(
-        lambda p, x: closed["c"] * loss(p, x),
-        statistics=hs.mean_of(lambda g: jnp.tanh(closed["c"] * g)),
-    )
-    optimized = hs.optimize(lambda x: closed["c"] * x)
-
-    def called(c, times):
-        closed["c"] = times * c
-        return f(P, X), optimized(X)
-
-    for times in (1, 2):
-        expected = jax.tree.map(lambda g: jnp.mean(jnp.tanh((1.5 * times) ** 2 * g), 0), rows(P, X))  # noqa: B023
-        (gradient, mean), scaled = jax.jit(called, static_argnums=1)(1.5, times)
-        assert_close(gradient, jax.tree.map(lambda g: 1.5 * times * g, jax.grad(loss)(P, X)))  # noqa: B023
-        assert_close(mean, expected)
-        assert_close(scaled, 1.5 * times * X)
-    assert_close(called(1.5, 3)[1], 4.5 * X)
-
-
-def test_constants_are_kept_as_jit_keeps_them():
-    closed = {"c": np.float32(2)}
-    f = hs.grad(lambda p, x: closed["c"] * loss(p, x), statistics=hs.norms())
-    first = f(P, X)
-    closed["c"] = np.float32(3)
-    assert_close(f(P, X), first)
-
-
-@pytest.mark.parametrize(("size", "reduction"), [(1, "mean"), (1, "sum"), (4, "sum")])
-def test_batches_and_reductions(size, reduction):
-    def scaled(p, x):
-        return loss(p, x) * (size if reduction == "sum" else 1)
-
-    def statistics(c):
-        return {"m": hs.clipped_mean(c), "h": hs.mean_clipped(c), "i": hs.inner_products()}
-
-    options = {"loss_reduction": reduction}
-    found = jax.jit(lambda c: hs.grad(scaled, statistics=statistics(c), **options)(P, X[:size]))(
-        0.3
-    )
-    assert_close(found, hs.grad(scaled, statistics=statistics(0.3), **options)(P, X[:size]))
-
-
 def test_a_traced_bound_that_is_none_makes_nan():
     def bounded(c):
         return hs.grad(
@@ -196,11 +152,6 @@ def test_a_traced_bound_that_is_none_makes_nan():
     step = jax.jit(bounded)
     for wrong in (0.0, -1.0, np.nan, np.inf):
         assert all(bool(jnp.all(jnp.isnan(leaf))) for leaf in jax.tree.leaves(step(wrong)))
-
-
-def test_traced_edges_that_do_not_increase():
-    found = jax.jit(lambda c: hs.grad(loss, statistics=hs.histogram([0.0, c]))(P, X)[1])(-1.0)
-    assert all(leaf.tolist() == [-1] for leaf in jax.tree.leaves(found))
 
 
 @pytest.mark.parametrize(
@@ -229,37 +180,3 @@ def test_traced_edges_that_do_not_increase():
 def test_what_has_to_be_known(make, kind, said):
     with pytest.raises(kind, match=said):
         jax.jit(lambda c: hs.grad(loss, statistics=make(c))(P, X))(2.0)
-
-
-def test_a_module_by_itself_closes_over_nothing():
-    text = jax.jit(jax.grad(loss)).lower(P, X).as_text()
-    with pytest.raises(TypeError, match="closes over traced values"):
-        jax.jit(
-            lambda c: (hs.rewrite_module(text, batch=[1], statistics=hs.clipped_mean(c)), c)[1]
-        )(1.0)
-
-
-def test_factorable_functions_are_tested_inside_of_jit_too():
-    squares = jax.jit(
-        lambda p, x: hs.grad(loss, statistics=hs.mean_of(jnp.square, factorable=True))(p, x)
-    )(P, X)
-    assert_close(squares, hs.grad(loss, statistics=hs.second_moment())(P, X))
-
-
-def test_a_train_step_whose_loss_draws():
-    optax = pytest.importorskip("optax")
-    step = hs.train_step(
-        lambda p, x, key: loss(p, x * drawn(key)), optax.sgd(0.1), statistics=hs.norms()
-    )
-    keys = jax.random.split(jax.random.key(0))
-
-    @jax.jit
-    def closing(p, state, key):
-        inner = hs.train_step(
-            lambda p, x: loss(p, x * drawn(key)), optax.sgd(0.1), statistics=hs.norms()
-        )
-        return inner(p, state, X)
-
-    for key in keys:
-        state = optax.sgd(0.1).init(P)
-        assert_close(closing(P, state, key), step(jax.tree.map(jnp.copy, P), state, X, key))

@@ -6,11 +6,9 @@ m = 1 is one row alone, m = B the whole batch: from MicroAdam's second moment to
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import hlo_surgery as hs
-import hlo_surgery.optimizers as ho
 from tests.microbatches import test_microbatches
 from tests.microbatches.microbatch_statistics import PARAMS, X
 from tests.statistics.statistic_models import MODELS, in_float64
@@ -112,28 +110,3 @@ def test_of_models(name, m):
 def test_across_microbatches(name, m):
     """A microbatch holds whole groups, or one example."""
     assert_groups(test_microbatches.CASES[name], PARAMS, (X,), m)
-
-
-def linear(w, x):
-    return jnp.mean(jnp.tanh(x @ w))
-
-
-def test_of_a_sum_a_groups_gradient_is_a_sum():
-    w, x = jnp.ones(3), jnp.sin(jnp.arange(12.0)).reshape(4, 3)
-    how = {"statistics": hs.per_example(), "rows_per_example": 2, "loss_reduction": "sum"}
-    _, found = hs.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w)), **how)(w, x)
-    each = jax.vmap(jax.grad(lambda w, x: jnp.tanh(x @ w)), (None, 0))(w, x)
-    np.testing.assert_allclose(found, each.reshape(2, 2, 3).sum(1), rtol=1e-6)
-
-
-def test_one_group_of_the_whole_batch_makes_adam_of_micro_adam():
-    x = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
-    ends = []
-    for optimizer in (ho.micro_adam(0.1), optax.adam(0.1)):
-        step = hs.train_step(linear, optimizer, rows_per_example=len(x), batch_argnums=1)
-        params = jnp.ones(3)
-        state = optimizer.init(params)
-        for _ in range(5):
-            params, state, _ = step(params, state, x)
-        ends.append(params)
-    np.testing.assert_allclose(*ends, rtol=1e-5)

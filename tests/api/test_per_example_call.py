@@ -101,10 +101,6 @@ def test_strategies(strategy):
     held(partial(at_once, declared), partial(at_once, plain), strategy=strategy)
 
 
-def test_in_contributions():
-    held(partial(at_once, declared), partial(at_once, plain), on_mixing="contribution")
-
-
 def test_a_plan_says_what_is_trusted_and_where():
     f = hs.grad(partial(at_once, declared), statistics=hs.norms())
     forward, backward = hs.explain(f, W, X).trusted
@@ -117,11 +113,6 @@ def test_a_plan_says_what_is_trusted_and_where():
     ]
     assert str(forward).startswith("taken on trust: cholesky at ")
     assert "test_per_example_call.py:" in forward.where
-
-
-def test_where_no_gradient_rests_on_it_nothing_is_trusted():
-    f = hs.grad(lambda w, x: at_once(lambda a: a, w, x), statistics=hs.norms())
-    assert hs.explain(f, W, X).trusted == ()
 
 
 def turned(a):
@@ -153,14 +144,6 @@ def test_trees_of_arguments_and_results_and_what_is_one_for_all():
     held(partial(loss, wrap=wrapped), loss)
 
 
-def test_arrays_that_the_function_closes_over():
-    def shifted(a):
-        return plain(a + EYE)
-
-    kernel = hs.per_example_call(shifted)
-    held(partial(at_once, kernel), partial(at_once, shifted))
-
-
 @jax.custom_vjp
 def by_hand(a):
     return declared_forward(a)
@@ -174,14 +157,6 @@ by_hand.defvjp(lambda a: (declared_forward(a), a), lambda a, slope: declared_bac
 def test_a_backward_pass_of_its_own_is_declared_by_itself():
     plan = held(partial(at_once, by_hand), partial(at_once, plain))
     assert [each.call for each in plan.trusted] == ["cholesky", "<lambda>"]
-
-
-def test_second_derivatives_are_those_of_the_function():
-    def second(kernel):
-        first = jax.grad(lambda w: at_once(kernel, w, X))
-        return jax.grad(lambda w: (first(w) ** 2).sum())(W)
-
-    np.testing.assert_allclose(second(declared), second(plain), rtol=1e-4, atol=1e-5)
 
 
 def refused(kernel, loss=at_once):
@@ -252,29 +227,8 @@ def test_axes_that_do_not_fit_the_arrays(name):
         hs.per_example_call(fn, in_axes, out_axes)(matrices(W, X))
 
 
-def test_calls_to_the_host_in_order_say_so():
-    """As a kernel under `force_tpu_interpret_mode` makes them."""
-
-    def said(h):
-        jax.debug.print("{}", h[0], ordered=True)
-        return jnp.tanh(h)
-
-    with pytest.raises(ValueError, match="calls the host in order"):
-        hs.per_example_call(said)(jnp.ones((4, 3)))
-
-
 def test_what_cannot_work_says_so():
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(declared, (matrices(W, X),), (matrices(W, X),))
     with pytest.raises(jax.errors.UnexpectedTracerError, match="explicitly passed as arguments"):
         jax.jit(lambda shift, a: hs.per_example_call(lambda a: a + shift)(a))(EYE, X)
-
-
-def test_a_dumped_module_keeps_the_word():
-    text = jax.jit(jax.grad(partial(at_once, declared))).lower(W, X).as_text(debug_info=True)
-    module = hs.rewrite_module(text, batch=["x"], statistics=hs.second_moment())
-    one = jax.vmap(lambda x: jax.grad(partial(at_once, plain))(W, x[None]))(X)
-    np.testing.assert_allclose(module.call(W, X)[1], (one**2).mean(0), rtol=1e-4, atol=1e-5)
-    code = module.code.operation.get_asm()
-    assert "stablehlo.composite" not in code
-    assert "hlo_surgery" not in code.replace("hlo_surgery.statistic", "")
