@@ -75,33 +75,6 @@ def test_second_moments_in_eigenbases(name):
         )
 
 
-def orthonormal(size):
-    return jnp.linalg.qr(draw(size, size))[0]
-
-
-@pytest.mark.parametrize("parted", [(D * F, 1), (1, D * F)])
-def test_bases_may_part_axes_elsewhere_than_the_products_do(parted):
-    left, right = parted
-    bases = {
-        "w": hs.Eigenbases(orthonormal(left), orthonormal(right)),
-        "b": hs.Eigenbases(orthonormal(F), jnp.ones((1, 1))),
-    }
-    own = jax.vmap(lambda row: jax.grad(squares)(DENSE, row[None]))(ROWS_OF_X)
-    found = hs.grad(squares, statistics=hs.second_moment_in(bases))(DENSE, ROWS_OF_X)[1]
-    for key, value in squares_in(bases, own).items():
-        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-6 * value.max())
-
-
-def test_second_moments_of_complex_gradients_are_of_magnitudes():
-    def loss(w, x):
-        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
-
-    w, sides = draw(D, F) + 1j * draw(D, F), hs.Eigenbases(jnp.eye(D), jnp.eye(F))
-    asked = {"turned": hs.second_moment_in(sides), "squares": hs.second_moment()}
-    found = hs.grad(loss, statistics=asked)(w, ROWS_OF_X)[1]
-    np.testing.assert_allclose(found["turned"], found["squares"], rtol=1e-5)
-
-
 def test_bases_are_of_factors_alone():
     with pytest.raises(TypeError, match=r"KroneckerFactors.*hlo_surgery\.kronecker_factors\(\)"):
         hs.eigenbases(DENSE)

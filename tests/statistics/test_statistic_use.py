@@ -106,17 +106,6 @@ def test_leaves_with_equal_labels_are_one_group():
     np.testing.assert_allclose(found["second"], both, rtol=1e-5)
 
 
-def test_a_label_of_all_is_global():
-    found = grouped(hs.gram({"v": "all", "w": "all"}))
-    np.testing.assert_allclose(found["all"], grouped(hs.gram()), rtol=1e-5)
-
-
-def test_leaves_that_are_no_text_are_groups_of_their_own():
-    found, each = grouped(hs.norms({"v": 0, "w": 0})), grouped(hs.norms("parameter"))
-    np.testing.assert_allclose(found["v"], each["v"], rtol=1e-5)
-    np.testing.assert_allclose(found["w"], np.hypot(*each["w"].values()), rtol=1e-5)
-
-
 WRONG = {
     "an unknown per": (
         lambda: rewritten(hs.norms("layer")),
@@ -204,31 +193,6 @@ def test_wrong_use(call, said):
         call()
 
 
-@pytest.mark.parametrize("integer", [np.int64, np.uint8, jnp.int32])
-def test_integers_of_other_libraries_are_integers(integer):
-    two = integer(2)
-    asked = {
-        "power": (hs.mean_power(two), hs.mean_power(2)),
-        "projected": (hs.projected(two, seed=two), hs.projected(2, seed=2)),
-        "top": (hs.top_directions(two), hs.top_directions(2)),
-    }
-    for name, (given, plain) in asked.items():
-        jax.tree.map(np.testing.assert_array_equal, graded(given)[1], graded(plain)[1])
-        assert given.name == plain.name, name
-
-
-def test_weights_of_numpy_are_weights():
-    found, expected = (
-        graded(hs.weighted_mean(lambda norms, of=of: of.ones(norms.shape)))[1] for of in (np, jnp)
-    )
-    np.testing.assert_array_equal(found["w"], expected["w"])
-
-
-def test_weights_are_made_by_a_function():
-    with pytest.raises(TypeError, match="takes a function from the norms"):
-        hs.weighted_mean(jnp.ones(B))
-
-
 NOT_ELEMENTWISE = {
     "normalised": lambda g: g / jnp.sum(jnp.abs(g)),
     "by the largest": lambda g: g / jnp.max(jnp.abs(g)),
@@ -257,27 +221,6 @@ def test_phi_that_is_elementwise(phi):
     assert f(X[0], X)[1].shape == X[0].shape
 
 
-def test_phi_that_closes_over_what_is_traced_is_not_sampled():
-    found = jax.jit(lambda c: graded(hs.mean_of(lambda g: jnp.tanh(c * g)))[1]["w"])(0.0)
-    assert not found.any()
-
-
-@pytest.mark.parametrize(
-    ("phi", "said"), [(3, "such as jnp.tanh, not 3"), (np.tanh, "that of jax.numpy")]
-)
-def test_phi_that_is_no_jax_function(phi, said):
-    with pytest.raises(TypeError, match=said):
-        hs.mean_of(phi)
-
-
-def test_a_factorable_phi_may_take_no_complex_numbers():
-    def sign(g):
-        return jnp.clip(jnp.sign(g), -1, 1)  # raises ValueError, where others raise TypeError
-
-    given = outputs({"sign": hs.mean_of(sign, factorable=True)})
-    np.testing.assert_allclose(given["sign/v"], np.sign(X).mean(0), rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "flagged",
     [
@@ -300,12 +243,6 @@ def test_flags_are_true_or_false(flagged, flag):
 def test_terms_of_a_linear_combination_are_elementwise_means(terms):
     with pytest.raises(TypeError, match="elementwise mean"):
         hs.linear_combination(terms)
-
-
-def test_histogram_of_complex_gradients():
-    model = MODELS["complex"]
-    with pytest.raises(TypeError, match="a complex one has no order"):
-        hs.grad(model.loss, statistics=hs.histogram([0.0, 1.0]))(model.params, *model.batch)
 
 
 def shares(p, x):

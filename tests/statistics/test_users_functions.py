@@ -60,11 +60,3 @@ def test_what_is_drawn_is_what_the_program_draws(name, options):
         found = hs.grad(loss, statistics=statistic)(W, X)[1]
         wanted = expected()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("per", ["parameter", "global"])
-def test_dtypes_are_those_of_the_program(per):
-    made = hs.sum_of(lambda g: jnp.arange(3.0) + jnp.ones(()), per=per)
-    assert hs.grad(loss, statistics=made)(W, X)[1].dtype == jnp.float32
-    with jax.enable_x64(True):
-        assert hs.grad(loss, statistics=made)(W, X)[1].dtype == jnp.float64
