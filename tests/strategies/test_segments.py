@@ -5,8 +5,6 @@ of at most LENGTH terms of size about 1, each with a few roundings, and the phis
 slopes of at most 1.
 """
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,11 +20,6 @@ TOLERANCE = 8 * LENGTH * float(jnp.finfo(jnp.float32).eps)
 rng = np.random.default_rng(0)
 TABLE = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
 PAIRS = rng.normal(size=(3, 4, WIDTH)).astype(np.float32)
-# The kernels that compile faster compare an index of 8 bits to the length of an array, wrapped to 8
-# bits.
-NEEDS_DEFAULT_FLAGS = pytest.mark.skipif(
-    "use_fusion_emitters=false" in os.environ["XLA_FLAGS"], reason="runs with XLA_FLAGS= set"
-)
 FACTORS = rng.uniform(-1, 1, size=(B, LENGTH, WIDTH)).astype(np.float32)
 # Tokens repeat within an example and across examples; rows 4 to 6 are nobody's.
 IDS = rng.integers(0, 4, (B, LENGTH))
@@ -117,25 +110,6 @@ def test_look_ups(name):
     assert_segments(loss_of(look_up), table, ids)
 
 
-def test_a_sum_loss_and_another_example_axis():
-    loss = loss_of(lambda w, ids: w[ids])
-    total = lambda w, ids, factors: loss(w, ids.T, factors.swapaxes(0, 1)) * ids.shape[1]  # noqa: E731
-    f = hs.grad(
-        total, batch_argnums=(1, 2), in_axes=1, statistics=hs.mean_of(cosine), loss_reduction="sum"
-    )
-    arguments = (TABLE, IDS.T.copy(), FACTORS.swapaxes(0, 1).copy())
-    gradient, found = f(*arguments)
-    own = own_gradients(loss, TABLE, IDS, FACTORS)
-    assert strategies(f, *arguments) == {"segments"}
-    np.testing.assert_allclose(gradient, own.sum(0), rtol=TOLERANCE, atol=B * TOLERANCE)
-    np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
-
-
-def test_one_token_each():
-    loss = loss_of(lambda w, ids: w[ids])
-    assert_segments(loss, TABLE, IDS[:, 0], FACTORS[:, 0])
-
-
 @pytest.mark.parametrize("mode", ["clip", "fill", "drop", "wrap"])
 def test_indices_out_of_bounds(mode):
     if mode == "wrap":
@@ -198,21 +172,6 @@ def test_phi_that_is_not_finite_at_zero(phi):
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * slope)
 
 
-def test_what_is_not_finite_stays_in_its_row():
-    factors = FACTORS.copy()
-    factors[1, 2, 0], factors[3, 0, 1] = np.inf, np.nan
-    f = hs.grad(
-        loss_of(lambda w, ids: w[ids]),
-        batch_argnums=(1, 2),
-        statistics=hs.mean_abs(),
-        strategy="segments",
-    )
-    found = np.asarray(f(TABLE, IDS, factors)[1])
-    expected = np.abs(own_gradients(loss_of(lambda w, ids: w[ids]), TABLE, IDS, factors)).mean(0)
-    np.testing.assert_allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
-    assert (~np.isfinite(found)).sum() == 2
-
-
 @pytest.mark.parametrize("scale", [np.inf, np.nan, -1.0])
 def test_rows_of_no_example_are_scaled_too(scale):
     """A gradient scaled by what is not finite is finite nowhere; the sign of zero tells where it is
@@ -231,42 +190,6 @@ def test_rows_of_no_example_are_scaled_too(scale):
     np.testing.assert_array_equal(
         reciprocals("segments")[untouched], reciprocals("lift")[untouched]
     )
-
-
-def gathered(w, ids):
-    """Rows looked up by indices of just this dtype, where `w[ids]` takes int32."""
-    numbers = lax.GatherDimensionNumbers(
-        offset_dims=(2,), collapsed_slice_dims=(0,), start_index_map=(0,)
-    )
-    return lax.gather(w, ids[..., None], numbers, (1, WIDTH), mode="fill", fill_value=0.5)
-
-
-def test_wide_indices_do_not_wrap():
-    """A 64-bit index beyond 32 bits lies past the table's end."""
-    ids = IDS.astype(np.int64)
-    ids[0, 0], ids[1, 1], ids[2, 0] = 2**32 + 1, 2 - 2**32, 2**33
-    with jax.enable_x64(True):
-        f = hs.grad(
-            loss_of(gathered),
-            batch_argnums=(1, 2),
-            statistics=hs.mean_of(cosine),
-            strategy="segments",
-        )
-        found = f(TABLE, ids, FACTORS)[1]
-    own = own_gradients(loss_of(gathered), TABLE, ids, FACTORS)
-    np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    "dtype", [*(pytest.param(t, marks=NEEDS_DEFAULT_FLAGS) for t in ("int8", "uint8")), "uint32"]
-)
-def test_narrow_indices_in_a_long_table(dtype):
-    """A table may have more rows than its indices can name."""
-    table = np.resize(TABLE, (300, WIDTH))
-    ids = (60 * (IDS % 3)).astype(dtype)
-    if dtype == "uint32":
-        ids[0, 0] = 2**31 + 1
-    assert_segments(loss_of(gathered), table, ids)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -295,38 +218,6 @@ def test_low_precision_tables(dtype, casts):
     np.testing.assert_allclose(found, (own**2).mean(0), rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def tied(w, ids, factors):
-    return loss_of(lambda w, ids: jnp.tanh(w[ids] @ w.T) @ w)(w, ids, factors)
-
-
-def decayed(w, ids, factors):
-    return loss_of(lambda w, ids: w[ids])(w, ids, factors) + 0.1 * jnp.sum(w**2)
-
-
-def recurrent(w, ids, factors):
-    def step(state, at):
-        return jnp.tanh(state + w[at[0]] * at[1]), None
-
-    start = jnp.zeros((ids.shape[0], WIDTH), w.dtype)
-    return jnp.mean(jnp.sum(lax.scan(step, start, (ids.T, factors.swapaxes(0, 1)))[0], -1))
-
-
-def looked_up_twice(w, ids, factors):
-    return loss_of(lambda w, ids: w[ids] * w[(ids + 1) % ROWS])(w, ids, factors)
-
-
-@pytest.mark.parametrize("loss", [tied, decayed, recurrent, looked_up_twice])
-def test_what_is_more_than_one_scatter_has_no_segments(loss):
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.mean_of(cosine))
-    found, own = f(TABLE, IDS, FACTORS)[1], own_gradients(loss, TABLE, IDS, FACTORS)
-    assert "segments" not in strategies(f, TABLE, IDS, FACTORS)
-    # Each element now sums over all rows of a table, forward and backward.
-    np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=2 * ROWS * TOLERANCE)
-    asked = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.mean_of(cosine), strategy="segments")
-    with pytest.raises(ValueError, match="strategy='segments' does not apply to mean_of"):
-        asked(TABLE, IDS, FACTORS)
-
-
 def test_microbatches():
     """Gradients of one microbatch after the other, accumulated in a loop."""
     loss = loss_of(lambda w, ids: w[ids])
@@ -344,85 +235,3 @@ def test_microbatches():
     )[1]
     own = own_gradients(loss, TABLE, ids, factors)
     np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("examples", [1, 2, 3])
-def test_microbatches_of_which_some_is_padding(examples):
-    """A step's mean is over all that are real, of which it has some or none."""
-    ids, factors = np.concatenate([IDS, IDS[:1] + 1]), np.concatenate([FACTORS, -FACTORS[:1]])
-    real = np.array([1, 0, 0, 0, 1, 1], np.float32)
-
-    def gradient(w, *batch):
-        def step(state, part):
-            ids, factors, own = part
-            found = jax.grad(lambda w: jnp.sum(jnp.sin(w[ids]) * factors * own[:, None, None]))(w)
-            return (state[0] + found, state[1] + own.sum()), None
-
-        parts = [x.reshape(-1, examples, *x.shape[1:]) for x in batch]
-        total, number = lax.scan(step, (jnp.zeros_like(w), jnp.zeros(())), tuple(parts))[0]
-        return total / number
-
-    f = hs.rewrite(
-        gradient,
-        batch_argnums=(1, 2, 3),
-        statistics=hs.mean_of(cosine),
-        is_real=3,
-        strategy="segments",
-    )
-    found = f(TABLE, ids, factors, real)[1]
-    own = own_gradients(loss_of(lambda w, ids: w[ids]), TABLE, ids[real == 1], factors[real == 1])
-    np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
-
-
-def test_no_tokens():
-    f = hs.grad(loss_of(lambda w, ids: w[ids]), batch_argnums=(1, 2), statistics=hs.mean_of(cosine))
-    gradient, found = f(TABLE, IDS[:, :0], FACTORS[:, :0])
-    np.testing.assert_array_equal(gradient, np.zeros_like(TABLE))
-    np.testing.assert_array_equal(found, np.ones_like(TABLE))
-
-
-def test_beside_other_statistics():
-    loss, bound = loss_of(lambda w, ids: w[ids]), 0.5
-    asked = {
-        "cosines": hs.mean_of(cosine),
-        "squares": hs.second_moment(),
-        "norms": hs.norms(),
-        "clipped": hs.clipped_mean(bound),
-        "own": hs.per_example(),
-    }
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=asked)
-    found = f(TABLE, IDS, FACTORS)[1]
-    own = own_gradients(loss, TABLE, IDS, FACTORS)
-    norms = np.linalg.norm(own.reshape(B, -1), axis=1)
-    expected = {
-        "cosines": np.cos(own).mean(0),
-        "squares": (own**2).mean(0),
-        "norms": norms,
-        "clipped": np.einsum("brd,b->rd", own, np.minimum(1, bound / norms)) / B,
-        "own": own,
-    }
-    assert f.explain(TABLE, IDS, FACTORS).outputs[0].strategies["cosines"] == "segments"
-    for name, value in expected.items():
-        np.testing.assert_allclose(
-            found[name], value, rtol=4 * TOLERANCE, atol=4 * TOLERANCE, err_msg=name
-        )
-
-
-def test_nothing_as_large_as_a_table_for_each_example():
-    size, rows = 6, 5000
-    w, ids = (
-        jax.ShapeDtypeStruct(*kind)
-        for kind in (((rows, 8), jnp.float32), ((size, LENGTH), jnp.int32))
-    )
-    factors = jax.ShapeDtypeStruct((size, LENGTH, 8), jnp.float32)
-    f = hs.grad(loss_of(lambda w, ids: w[ids]), batch_argnums=(1, 2), statistics=hs.mean_of(cosine))
-    temporaries = jax.jit(f).lower(w, ids, factors).compile().memory_analysis().temp_size_in_bytes
-    assert temporaries < size * rows * 8 * 4
-
-
-@pytest.mark.parametrize("phi", [jnp.ones_like, lambda g: jnp.abs(g) ** 0.0], ids=["one", "power"])
-def test_rows_that_an_example_does_not_look_up_count_at_zero(phi):
-    """Each example looks up one row: the others' mean is phi(0), also where phi is factorable."""
-    asked = hs.mean_of(phi, factorable=True)
-    found = hs.grad(lambda t, i: jnp.mean(jnp.sum(jnp.tanh(t[i]), 1)), statistics=asked)
-    np.testing.assert_array_equal(found(TABLE, jnp.array([1, 3, 1]))[1], np.ones_like(TABLE))

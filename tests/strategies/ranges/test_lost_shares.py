@@ -67,25 +67,8 @@ def test_right_or_nan(loss, strategy, name):
     assert any(told)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("loss", [dense, sequences])
-def test_only_the_examples_concerned_are_nan(loss, strategy):
-    x, c = operands(loss, 1, 1e-3)
-    x[2], c[2] = x[2] * np.float32(1.5e38), c[2] * np.float32(1e-34)
-    found, wanted = found_by(loss, "norms", strategy, x, c), norms(each(loss, x, c))
-    assert np.flatnonzero(np.isnan(found)).tolist() == [2]
-    np.testing.assert_allclose(np.delete(found, 2), np.delete(wanted, 2), rtol=1e-5)
-
-
 @pytest.mark.parametrize(("large", "small"), [(1.0, 1e-38), (1e18, 0.0), (1e38, 1e-20)])
 @pytest.mark.parametrize("name", ["norms", "squares"])
 def test_ordinary_zeros_and_large_operands_stay_numbers(name, large, small):
     x, c = operands(dense, large, small)
     assert np.isfinite(found_by(dense, name, "auto", x, c)).all()
-
-
-def test_a_sum_loses_nothing():
-    x, c = operands(dense, 1.5e38, 1e-37)
-    how = {"batch_argnums": (1, 2), "statistics": hs.norms(), "loss_reduction": "sum"}
-    found = hs.grad(lambda *a: SIZE * dense(*a), **how)(W, x, c)[1]
-    np.testing.assert_allclose(found, norms(each(dense, x, c)), rtol=1e-5)
