@@ -108,55 +108,6 @@ def test_every_dtype_is_exact_in_loops(loss, dtype):
     assert statistics["squares"]["w"].dtype == statistics["abs"]["w"].dtype == accumulated
 
 
-def holomorphic(p, x):
-    """A complex loss, and the plain complex derivative."""
-    return jnp.mean(
-        jnp.sum(
-            lax.scan(lambda h, q: (h + (h @ q["w"] + q["b"]) ** 2 / 2, None), x[:, 0], p)[0] ** 2, 1
-        )
-    )
-
-
-def test_a_holomorphic_gradient_in_a_loop():
-    gradient = jax.grad(holomorphic, holomorphic=True)
-    with jax.enable_x64(True):
-        p, x = drawn(layers, jnp.complex128)
-        found = hs.rewrite(gradient, batch_argnums=1, statistics=STATISTICS)(p, x)
-    assert_exact(found, references(gradient, p, x), rounding(jnp.complex128))
-
-
-SCALE = 2.0**20
-
-
-def half(tree):
-    return jax.tree.map(lambda a: a.astype(jnp.float16), tree)
-
-
-def scaled_gradient(loss, scale):
-    """Mixed precision: float32 parameters, a small loss in float16, scaled up for the backward
-    pass.
-    """
-
-    def gradient(p, x):
-        scaled = jax.grad(lambda p: scale * loss(half(p), half(x)) / SCALE)(p)
-        return jax.tree.map(lambda g: g * (SCALE / scale), scaled)
-
-    return gradient
-
-
-@pytest.mark.parametrize("loss", [layers, recurrent])
-def test_loss_scaling_in_loops(loss):
-    p, x = drawn(loss, jnp.float16)
-    p, x = jax.tree.map(lambda a: a.astype(jnp.float32), (p, x))
-    found = hs.rewrite(scaled_gradient(loss, SCALE), batch_argnums=1, statistics=STATISTICS)(p, x)
-    examples = references(jax.grad(loss), p, x)
-    assert_exact(found, examples, rounding(jnp.float16))
-    with pytest.raises(
-        AssertionError
-    ):  # what the scale is for: without it the gradients are too small for float16
-        assert_exact((scaled_gradient(loss, 1.0)(p, x), found[1]), examples, rounding(jnp.float16))
-
-
 SUMMING = [
     (layers, "square"),
     *((loss, strategy) for loss in (layers, recurrent) for strategy in ("lift", "loop")),
@@ -173,17 +124,3 @@ def test_many_equal_examples_are_not_summed_in_low_precision(loss, strategy):
         scale = float(np.abs(g).max())
         close = {"rtol": 0, "atol": 2 * rounding(jnp.bfloat16) * scale**2}
         np.testing.assert_allclose(squares[name], g[0] ** 2, **close)
-
-
-def test_a_scaled_stack_of_a_phi_that_factors_for_real_numbers_alone():
-    """The real part of a gradient that a complex number scales is not that of the one in front."""
-    p, x = drawn(layers, jnp.complex64)
-
-    def gradient(p, x):
-        return jax.tree.map(lambda g: g * (0.3 + 0.7j), jax.grad(layers)(p, x))
-
-    statistic = hs.mean_of(jnp.real, factorable=True)
-    _, found = hs.rewrite(gradient, batch_argnums=1, statistics=statistic)(p, x)
-    for name, g in references(gradient, p, x).items():
-        close = {"rtol": 0, "atol": rounding(jnp.complex64) * np.abs(g).max()}
-        np.testing.assert_allclose(found[name], g.real.mean(0), **close)

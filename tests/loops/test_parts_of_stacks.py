@@ -59,14 +59,3 @@ def test_what_is_left_out_has_phi_of_zero(part):
     np.testing.assert_allclose(
         found["square"], np.mean(np.float64(g) ** 2, 0), rtol=1e-4, atol=1e-12
     )
-
-
-def test_the_norm_of_a_part_of_a_stack():
-    """What a loop stacks of all layers is more than what is returned of it."""
-
-    def gradient(w, x):
-        return jax.grad(lambda w: loss(w, x, "every layer"))(w)[1:]
-
-    _, norms = hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())(W, X)
-    g = jax.vmap(lambda x: gradient(W, x[None]))(X).reshape(len(X), -1)
-    np.testing.assert_allclose(norms, np.linalg.norm(g, axis=1), rtol=1e-5)

@@ -13,7 +13,6 @@ SIZE = PARTS * COUNT
 KEYS = jax.random.split(jax.random.key(0), 4)
 W, V = jax.random.normal(KEYS[0], (4, 3)), jax.random.normal(KEYS[1], (3,))
 X = jax.random.normal(KEYS[2], (SIZE, STEPS, 4))
-WEIGHTS = jax.random.uniform(KEYS[3], (PARTS, COUNT))
 
 
 def dense(w, v, y):
@@ -79,27 +78,6 @@ def test_statistics_of_a_split_batch(name, strategy):
         )
 
 
-def test_examples_are_split_behind_another_dimension():
-    """As long as the major dimension is."""
-
-    def loss(w, x):
-        return jnp.mean(jnp.tanh(x.reshape(PARTS, PARTS, COUNT, 4) @ w) ** 2)
-
-    x = jnp.moveaxis(X[:, :PARTS], 1, 0)
-    found = hs.grad(loss, in_axes=1, statistics=hs.per_example())(W, x)[1]
-    gradient = jax.jit(jax.grad(loss))
-    expected = [gradient(W, jnp.repeat(x[:, b : b + 1], SIZE, 1)) for b in range(SIZE)]
-    np.testing.assert_allclose(found, jnp.stack(expected), rtol=0, atol=1e-6)
-
-
-def test_a_sum_over_both_dimensions_squares_its_operands():
-    gradient = hs.rewrite(
-        jax.grad(lambda w, x: jnp.mean(jnp.tanh(x.reshape(PARTS, COUNT, 4) @ w))), **SECOND_MOMENT
-    )
-    plan = hs.explain(gradient, W, X[:, 0])
-    assert plan.outputs[0].strategies == {"second_moment": "square"}
-
-
 MIXING = {
     "group_mean": lambda w, y: (jnp.tanh(y @ w) - jnp.tanh(y @ w).mean(1, keepdims=True)) ** 2,
     "group_max": lambda w, y: jnp.tanh(y @ w).max(0),
@@ -118,22 +96,6 @@ def test_what_mixes_within_a_group_is_refused(name):
 
     with pytest.raises(hs.Refusal):
         hs.grad(loss, **SECOND_MOMENT)(W, X)
-
-
-def masked(w, x, shape):
-    """A mean over the tokens that count, normalised by data."""
-    mask, tokens = (x[..., :1] > -0.5).reshape(*shape, 1), x.reshape(*shape, 4)
-    return jnp.sum(jnp.tanh(tokens @ w) ** 2 * mask) / jnp.sum(mask)
-
-
-def test_a_normaliser_of_all_parts_is_one_number():
-    split, flat = (
-        hs.grad(
-            lambda w, x, s=shape: masked(w, x, s), batch_argnums=1, statistics=hs.per_example()
-        )(W, X)
-        for shape in ((PARTS, COUNT, STEPS), (SIZE, STEPS))
-    )
-    np.testing.assert_allclose(split[1], flat[1], rtol=0, atol=1e-6 * np.abs(flat[1]).max())
 
 
 @pytest.mark.parametrize("axes", [(1, 2, 3), (0, 2, 3)])

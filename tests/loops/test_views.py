@@ -37,12 +37,6 @@ def guided(p, x, y):
     return jnp.mean(jnp.sum((2 * z[: x.shape[0]] - z[x.shape[0] :]) ** 2, -1))
 
 
-def beside_a_bank(p, x, y):
-    """Rows of a table are no views: they differ from place to place, and are shared by all."""
-    bank = jnp.concatenate([p["a"], p["a"]])[: x.shape[0]] @ jnp.ones((5, 7))
-    return jnp.mean(network(p, jnp.concatenate([x, bank])) ** 2)
-
-
 def shifted_views(p, x, y):
     z = network(p, jnp.concatenate([x, y]))
     return jnp.mean(jnp.sum((z[1:7] - z[5:11]) ** 2, -1))

@@ -107,14 +107,3 @@ def test_padding_in_parts(loss):
     _, found = hs.grad(of_real, **asked)(W, X, real)
     each = jax.vmap(lambda x: jax.grad(dense)(W, x[None]))(X[np.asarray(real)])
     np.testing.assert_allclose(found, (each**2).mean(0), rtol=1e-4, atol=1e-7)
-
-
-def test_constants_that_no_gradient_rests_on_concern_no_bound():
-    """A constant of the batch in another output is in no clipped gradient."""
-
-    def with_spread(w, x):
-        return jax.grad(dense)(w, x), jnp.sum((x - x.mean(0)) ** 2)
-
-    source = text(with_spread, W, X)
-    module = hs.rewrite_module(source, batch=[1], statistics=hs.clipped_mean(1.0), gradients=[0])
-    assert "constant" not in str(module.plan)
