@@ -5,7 +5,6 @@ import importlib.util
 import jax
 import jax.numpy as jnp
 import pytest
-from jax import export
 
 import hlo_surgery as hs
 from hlo_surgery.targets.target import without_tpu
@@ -47,21 +46,3 @@ def test_one_kernel_a_site(target, dtype):
     assert text.count('custom_call_target="tpu_custom_call"') == 2
     assert f"[{B},{WIDTH},{WIDTH}]" not in text
     assert f"[{B},{WIDTH},{HIGH}]" not in text
-
-
-def test_a_module_with_a_kernel_is_for_its_platform():
-    made = module(jnp.float32, "tpu:v5e")
-    assert made.platform == "tpu"
-    with pytest.raises(ValueError, match="XLA cannot compile this module for cpu"):
-        hs.compile_for(made, "cpu")
-    f = hs.grad(loss, statistics=STATISTICS, strategy="fused", target="tpu:v5e")
-    arguments = PARAMETERS, struct(B, LENGTH, WIDTH)
-    assert export.export(jax.jit(f), platforms=["tpu"])(*arguments).platforms == ("tpu",)
-    with pytest.raises(ValueError, match="exported for platforms"):
-        export.export(jax.jit(f), platforms=["cpu", "tpu"])(*arguments)
-
-
-def test_older_generations_have_none():
-    """There it is interpreted, for who asks."""
-    text = hs.compile_for(module(jnp.float32, "tpu:v4"), "tpu:v4").text
-    assert "tpu_custom_call" not in text

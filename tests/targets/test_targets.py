@@ -1,17 +1,15 @@
 """Targets by name, what cannot be had, and the costs of modules compiled for CPU."""
 
 import importlib.util
-import os
 
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental import topologies
 
 import hlo_surgery as hs
 from hlo_surgery.targets import target as targets
-from hlo_surgery.targets.costs import cost, cost_of
-from hlo_surgery.targets.target import compile_for, find_target, without_tpu
+from hlo_surgery.targets.costs import cost
+from hlo_surgery.targets.target import compile_for, find_target
 
 CALLBACK = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
   %y = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {has_side_effect = true}
@@ -69,12 +67,6 @@ def test_topologies_of_another_form(sizes):
     )
 
 
-@pytest.mark.parametrize("sizes", ["8", "1x8", "1x1x0", "1x1x1x8"])
-def test_topologies_of_gpus_of_another_form(sizes):
-    said = f"a topology of h200 has 3 sizes above zero, and not {sizes}"
-    assert refused(f"gpu:h200:{sizes}") == said
-
-
 def test_devices_that_are_not_here(monkeypatch):
     def none(backend=None):
         raise RuntimeError(f"Unknown backend {backend}")
@@ -104,15 +96,6 @@ def test_the_plugin_for_cuda_is_missing(monkeypatch):
     assert refused("gpu:h200") == expected
 
 
-def test_a_topology_that_libtpu_does_not_know(monkeypatch):
-    def unknown(**_):
-        raise RuntimeError("INVALID_ARGUMENT: Topology layout is not divisible\nat some line")
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(topologies, "get_topology_desc", unknown)
-    assert refused("tpu:v5e:4x3") == "libtpu knows no tpu:v5e:4x3: Topology layout is not divisible"
-
-
 OUT_OF_MEMORY = {
     "E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
     "temporaries (59.60G) "
@@ -139,25 +122,6 @@ def test_memory_that_does_not_suffice(said, monkeypatch):
 def test_modules_that_call_their_host_are_refused():
     with pytest.raises(hs.Refusal):
         compile_for(CALLBACK, "cpu")
-
-
-def test_the_environment_that_libtpu_wants_is_kept_where_it_is_set(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"TPU_WORKER_ID": "3"})
-    monkeypatch.setattr(targets.Path, "glob", lambda self, pattern: iter(()))
-    without_tpu()
-    assert os.environ["TPU_WORKER_ID"] == "3"
-    assert os.environ["TPU_SKIP_MDS_QUERY"] == "1"
-
-
-def test_where_there_is_a_tpu_the_environment_is_left_alone(monkeypatch):
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setattr(targets.Path, "glob", lambda self, pattern: iter([self / "accel0"]))
-    without_tpu()
-    assert os.environ == {}
-
-
-def test_the_default_is_that_of_jax():
-    assert find_target().devices[0].platform == jax.default_backend()
 
 
 def test_what_a_matmul_costs():
@@ -191,44 +155,3 @@ def test_a_scan_costs_its_rounds_and_a_loop_by_data_is_unknown():
     unknown = cost(by_data, "cpu")
     assert (unknown.flops, unknown.bytes_accessed, unknown.roofline_seconds) == (None, None, None)
     assert (cost(scanned, "cpu").unknown_loops, unknown.unknown_loops) == (0, 1)
-
-
-def test_what_jax_compiled_already_has_a_cost():
-    compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
-    assert cost_of(compiled, "cpu") == cost_of(compiled, find_target("cpu"))
-    assert cost_of(compiled, "cpu").flops == 2 * 64**3
-
-
-@pytest.mark.parametrize("function", [jax.jit(jnp.square), jnp.square])
-def test_what_is_not_compiled_has_no_cost(function):
-    with pytest.raises(TypeError, match=r"pass jax.jit\(f\).lower\(...\).compile\(\)"):
-        cost_of(function, "cpu")
-
-
-@pytest.mark.parametrize("donate", [(), (0,)])
-def test_arguments_that_the_module_donates_are_donated(donate):
-    lowered = jax.jit(lambda x, y: (x + y, y.sum()), donate_argnums=donate).lower(
-        jnp.ones(1024), jnp.ones(1024)
-    )
-    found = cost(hs.load(lowered.as_text()), "cpu")
-    assert found.alias_bytes == 4096 * len(donate)
-    kept = found.argument_bytes + found.output_bytes - found.alias_bytes
-    assert (
-        max(step.bytes for step in found.staircase)
-        >= found.peak_bytes - found.temporary_bytes - 64
-        == kept - 64
-    )
-
-
-def test_as_many_shardings_as_arguments():
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
-    with pytest.raises(ValueError, match="the module takes 1 arguments; 2 shardings are given"):
-        compile_for(square(), "cpu", [sharding] * 2)
-
-
-def test_64_bit_modules_keep_their_types():
-    code = (
-        "func.func @main(%x: tensor<8xf64>) -> tensor<8xf64> { %y = stablehlo.add %x, %x : "
-        "tensor<8xf64> return %y : tensor<8xf64> }"
-    )
-    assert cost(code, "cpu").argument_bytes == 64
