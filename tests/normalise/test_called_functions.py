@@ -7,8 +7,6 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.calls import HELD, hold_called, release_called
 
 W, X = (
     jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
@@ -42,27 +40,3 @@ def test_over_the_examples_is_refused():
 
     with pytest.raises(hs.Refusal, match="reduced to one value"):
         hs.grad(loss, statistics=hs.norms())(W, X)
-
-
-def test_a_rewritten_module_holds_what_is_called_once_and_runs():
-    def both(w, x):
-        return largest(w, x) + largest(w, x * 2)
-
-    text = jax.jit(jax.grad(both)).lower(W, X).as_text()
-    module = hs.rewrite_module(text, batch=[1], gradients=[0], statistics=hs.norms())
-    assert module.text().count("func.func private") == 1
-    alone = [jnp.linalg.norm(jax.grad(both)(W, x[None])) for x in X]
-    np.testing.assert_allclose(module.call(W, X)[-1], alone, rtol=1e-5)
-
-
-def test_what_a_module_brings_along_is_no_function():
-    text = jax.jit(jax.grad(largest)).lower(W, X).as_text()
-    module = mlir.parse(text)
-    calls = [op for op in mlir.all_operations(module) if op.name == "stablehlo.custom_call"]
-    for op in calls:
-        with mlir.context():
-            op.attributes[HELD] = mlir.ir.ArrayAttr.get([])
-    hold_called(module)
-    release_called(module)
-    assert calls
-    assert not [op for op in calls if HELD in op.attributes]

@@ -60,15 +60,6 @@ def by_zero_along_the_examples(w, x):
     return jnp.mean((x * w)[numbers, 0] * x[:, 0] * w)
 
 
-def by_zero_in_a_loop(w, x):
-    def step(total, k):
-        return total + lax.dynamic_index_in_dim(x, lax.rem(k, jnp.int32(0)), keepdims=False)[
-            0
-        ] * w, None
-
-    return lax.scan(step, jnp.float32(0), jnp.arange(6, dtype=jnp.int32))[0] / 6
-
-
 def through_complex_numbers(w, x):
     numbers = lax.iota(jnp.int32, 6).astype(jnp.complex64).real.astype(jnp.int32)
     return jnp.mean((x * w)[numbers, 0] ** 2)

@@ -9,11 +9,8 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from hlo_surgery.module import load
-from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.devices import over_devices
-from hlo_surgery.passes.normalise.normalize import normalize
 from tests.dataflow.test_mosaic_kernels import ACCEPTED, BLOCK, REFUSED, B, D, L, W, in_order
 
 MESH = AbstractMesh((2, 3), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -77,29 +74,6 @@ def meeting(x, out):
     """All devices wait for one another."""
     pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=(0, 0))
     out[...] = x[...]
-
-
-def test_devices_are_factors_of_the_call_for_all():
-    lowered = jax.jit(on_each(ACCEPTED["a block an example"])).trace(X)
-    module = load(lowered.lower(lowering_platforms=("tpu",)).as_text())
-    normalize(module.code)
-    (op,) = over_devices(module.code)
-    rule = kernel_rule(op)
-    assert rule.sizes == (2, B, L, D, L, D)
-    assert (rule.operands, rule.results) == (
-        (((0,), (1,), (2,), (3,)),),
-        (((0,), (1,), (4,), (5,)),),
-    )
-    assert rule.blocked == {2, 3, 4, 5}
-
-
-def test_it_is_rewritten_again():
-    """What is put back is what was read."""
-    text = module_of(ACCEPTED["a block an example"]).text()
-    (computation,) = computations(load(text))
-    assert str(computation.attributes["manual_axes"]) == '#sdy<manual_axes{"data", "model"}>'
-    again = hs.rewrite_module(text, batch=[1], statistics=hs.norms())
-    assert len(computations(again)) == 1
 
 
 def test_a_single_device_cannot_run_it():

@@ -9,64 +9,9 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.normalize import normalize
 
 B, T, WIDTH = 4, 6, 3
 STATISTICS = {"all": hs.per_example(), "norms": hs.norms(), "squares": hs.second_moment()}
-LOOP = """
-func.func @main(%c: tensor<f32>, %x: tensor<f32>) -> (tensor<f32>, tensor<f32>) {{
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %r:3 = stablehlo.while(%i = %zero, %a = %c, %b = %x) : tensor<i32>, tensor<f32>, tensor<f32>
-  cond {{
-    %n = stablehlo.constant dense<3> : tensor<i32>
-    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %p : tensor<i1>
-  }} do {{
-    %one = stablehlo.constant dense<1> : tensor<i32>
-    %next = stablehlo.add %i, %one : tensor<i32>
-    {step}
-    stablehlo.return %next, %kept, %made : tensor<i32>, tensor<f32>, tensor<f32>
-  }}
-  return %r#1, %r#2 : tensor<f32>, tensor<f32>
-}}
-"""
-STEPS = {
-    "handed on": """
-    %kept, %m = stablehlo.optimization_barrier %a, %b : tensor<f32>, tensor<f32>
-    %made = stablehlo.multiply %m, %kept : tensor<f32>""",
-    "converted to its own type": """
-    %k, %m = stablehlo.optimization_barrier %a, %b : tensor<f32>, tensor<f32>
-    %kept = stablehlo.convert %k : tensor<f32>
-    %made = stablehlo.multiply %m, %kept : tensor<f32>""",
-    "another's": """
-    %made, %kept = stablehlo.optimization_barrier %a, %b : tensor<f32>, tensor<f32>""",
-    "made": """
-    %k, %m = stablehlo.optimization_barrier %a, %b : tensor<f32>, tensor<f32>
-    %kept = stablehlo.multiply %k, %m : tensor<f32>
-    %made = stablehlo.multiply %m, %k : tensor<f32>""",
-}
-
-
-def stays(step):
-    """Whether normalising takes the first value that is carried from outside of the loop."""
-    module = mlir.parse(LOOP.format(step=STEPS[step]))
-    normalize(module)
-    main = mlir.body(mlir.main_function(module))
-    return mlir.return_operation(main).operands[0] == main.arguments[0]
-
-
-@pytest.mark.parametrize(
-    ("step", "unchanged"),
-    [
-        ("handed on", True),
-        ("converted to its own type", True),
-        ("another's", False),
-        ("made", False),
-    ],
-)
-def test_what_is_handed_on_is_taken_from_outside(step, unchanged):
-    assert stays(step) == unchanged
 
 
 def loss_in(step, hidden, y, mask):
