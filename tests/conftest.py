@@ -88,7 +88,6 @@ SLOW = DEFAULT_FLAGS | {
     "test_mosaic_kernels",
     "test_nested_microbatches",
     "test_optimizer_composition",
-    "test_optimizer_edges",
     "test_optimizer_state",
     "test_padding",
     "test_paired_claims",

@@ -133,14 +133,6 @@ def test_kfac_follows_its_reference():
     assert_followed(path, in_turn(path, refresh, step))
 
 
-def test_before_there_is_curvature():
-    gradient = jax.tree.map(jnp.cos, PARAMS)
-    updates, _ = ho.kfac(0.5).update(gradient, ho.kfac(0.5).init(PARAMS))
-    jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -0.5 * g, rtol=1e-6), updates, gradient)
-    updates, _ = ho.sophia(0.5).update(gradient, ho.sophia(0.5).init(PARAMS))
-    jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -0.5 * jnp.sign(g)), updates, gradient)
-
-
 def test_factors_of_some_and_a_diagonal_of_others_of_stacks_and_tables():
     """Each parameter between the inverses of its own damped matrices."""
     damping = 0.1
@@ -168,37 +160,6 @@ def test_factors_of_some_and_a_diagonal_of_others_of_stacks_and_tables():
     }
     for name, value in expected.items():
         np.testing.assert_allclose(updates[name], -value, rtol=2e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("optimizer", [ho.sophia(0.1), ho.kfac(0.1)])
-def test_curvature_of_other_parameters_is_wrong_use(optimizer):
-    state = optimizer.init(PARAMS)
-    for wrong in ({"w": PARAMS["w"]}, jax.tree.map(lambda x: x[..., :1], PARAMS)):
-        with pytest.raises(ValueError, match="the curvature is not like the parameters"):
-            ho.with_curvature(state, wrong)
-    with pytest.raises(ValueError, match="the state has 0 that take curvature"):
-        ho.with_curvature(ho.adam(0.1).init(PARAMS), PARAMS)
-
-
-def test_eigenbases_are_no_factors():
-    """Both have the same shapes."""
-    left, right = jnp.eye(3), 2 * jnp.eye(2)
-    state = ho.kfac(0.1).init(jnp.ones((3, 2)))
-    ho.with_curvature(state, hs.KroneckerFactors(left, right))
-    with pytest.raises(ValueError, match="the curvature is not like the parameters"):
-        ho.with_curvature(state, hs.eigenbases(hs.KroneckerFactors(left, right)))
-
-
-def test_masked_parameters_have_no_curvature():
-    labels = {"b": "still", "v": "taught", "w": "taught"}
-    parts = {"still": optax.set_to_zero(), "taught": ho.kfac(0.1)}
-    optimizer = optax.multi_transform(parts, labels)
-    found = hs.grad(sampled, batch_argnums=1, statistics=hs.kronecker_factors())
-    gradient, factors = found(PARAMS, X[0], KEYS[0])
-    state = ho.with_curvature(optimizer.init(PARAMS), factors)
-    updates, _ = optimizer.update(gradient, state, PARAMS)
-    assert not updates["b"].any()
-    assert all(updates[name].any() for name in ("v", "w"))
 
 
 @pytest.mark.parametrize(

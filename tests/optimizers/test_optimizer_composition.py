@@ -64,25 +64,6 @@ def test_multi_transform_of_two_kinds():
         )
 
 
-def test_masked():
-    found = updates_of(optax.masked(MICRO(), {"bias": False, "layer": True}))
-    assert_same([u["layer"] for u in found], updates_of(MICRO(), lambda tree: tree["layer"]))
-    assert_same([u["bias"] for u in found], [f["gradient"]["bias"] for f in FOUND])
-
-
-def test_inject_hyperparams():
-    """A learning rate in the state, which may be changed between the steps."""
-    optimizer = optax.inject_hyperparams(ho.micro_adam)(0.01, weight_decay=0.01, clip_norm=5.0)
-    assert_same(updates_of(optimizer), updates_of(MICRO()))
-    state = optimizer.init(PARAMS)
-    state.hyperparams["learning_rate"] = jnp.float32(0.02)
-    asked = {"second_moment": FOUND[0]["second_moment"]}
-    changed, _ = optimizer.update(FOUND[0]["gradient"], state, PARAMS, **asked)
-    doubled = ho.micro_adam(0.02, weight_decay=0.01, clip_norm=5.0)
-    expected, _ = doubled.update(FOUND[0]["gradient"], doubled.init(PARAMS), PARAMS, **asked)
-    assert_same(changed, expected)
-
-
 @pytest.mark.parametrize(("every_k", "size", "dtype"), [(3, 2, jnp.float32), (4, 1, jnp.float64)])
 @pytest.mark.parametrize("name", [*NAMES, "dp_sgd"])
 def test_microbatches_are_one_batch(name, every_k, size, dtype):
@@ -106,10 +87,3 @@ def test_microbatches_are_one_batch(name, every_k, size, dtype):
         followed(reference, whole, dtype, roundings=every_k + 4),
         dtype,
     )
-
-
-def test_nothing_moves_between_the_steps_of_microbatches():
-    found = updates_of(ho.multi_steps(MICRO(), 2))
-    for step in found[::2]:
-        jax.tree.map(lambda u: np.testing.assert_array_equal(u, 0), step)
-    assert all(np.any(np.asarray(leaf)) for step in found[1::2] for leaf in jax.tree.leaves(step))

@@ -1,6 +1,5 @@
 """What statistics optimizers say they need, alone and composed, and what where one is missing."""
 
-import jax
 import jax.numpy as jnp
 import optax
 import pytest
@@ -43,28 +42,6 @@ def test_what_each_requires(name, needs):
     assert ho.required_statistics(optimizer, PARAMS) == needs
 
 
-def test_what_compositions_require():
-    kinds = {"adam": ho.micro_adam(0.01), "sign": ho.micro_sign_sgd(0.01)}
-    for optimizer, needs in [
-        (optax.adam(0.01), {}),
-        (optax.chain(ho.micro_adam(0.01), optax.clip(1.0)), SQUARES),
-        (optax.chain(ho.track_moments(0.9), ho.micro_sign_sgd(0.01)), SQUARES | SIGNS),
-        (optax.multi_transform(kinds, {"bias": "sign", "layer": "adam"}), SQUARES | SIGNS),
-        (optax.masked(ho.micro_adam(0.01), {"bias": False, "layer": True}), SQUARES),
-        (optax.inject_hyperparams(ho.micro_adam_var)(0.01), SQUARES),
-        (ho.multi_steps(optax.chain(ho.micro_sign_sgd(0.01), optax.scale(2.0)), 3), SIGNS),
-    ]:
-        assert ho.required_statistics(optimizer, PARAMS) == needs
-
-
-def test_what_dp_sgd_requires():
-    optimizer = ho.dp_sgd(0.1, MAX_NORM, 1.0, seed=0)
-    for found in (optimizer.required_statistics, ho.required_statistics(optimizer, PARAMS)):
-        assert {name: statistic.name for name, statistic in found.items()} == {
-            "clipped_mean": hs.clipped_mean(MAX_NORM).name
-        }
-
-
 def test_two_clippings_are_not_mixed():
     """Both go by one name; the noise of the second would hide less than the clipping of the first
     lets through.
@@ -82,32 +59,6 @@ def test_a_missing_statistic_is_named(name, statistic):
     for optimizer in (own, optax.chain(optax.clip(1.0), own), ho.multi_steps(own, 2)):
         with pytest.raises(TypeError, match=statistic):
             update(optimizer, batch_size=SIZE)
-
-
-WRONG = {
-    "an array": lambda found: jnp.ones(3),
-    "nothing": lambda found: None,
-    "another tree": lambda found: {"other": found},
-    "other shapes": lambda found: jax.tree.map(lambda x: x[None], found),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-@pytest.mark.parametrize(("name", "statistic"), NEEDY)
-def test_a_statistic_that_is_not_like_the_gradient_is_named(name, statistic, wrong):
-    for optimizer in (OPTIMIZERS[name], ho.multi_steps(OPTIMIZERS[name], 2)):
-        with pytest.raises(ValueError, match=f"^{statistic} is not like the gradient"):
-            update(optimizer, batch_size=SIZE, **{statistic: wrong(FOUND[statistic])})
-
-
-@pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq", "dp_sgd"])
-def test_a_missing_batch_size_is_named(name):
-    optimizer = OPTIMIZERS[name]
-    with pytest.raises(TypeError, match="batch_size"):
-        update(
-            optimizer,
-            **{statistic: FOUND[statistic] for statistic in optimizer.required_statistics},
-        )
 
 
 def test_accumulation_that_would_lose_statistics_is_refused():

@@ -56,11 +56,6 @@ def test_what_is_no_seed(seed):
         private(seed)
 
 
-def test_several_keys_are_no_seed():
-    with pytest.raises(ValueError, match="one of them"):
-        private(jax.random.split(jax.random.key(0)))
-
-
 def test_parts_with_one_seed_have_noise_of_their_own():
     kinds = {name: ho.dp_sgd(1.0, 1.0, 1.0, seed=5) for name in ZEROS}
     noise = noise_of(optax.multi_transform(kinds, {name: name for name in ZEROS}))
@@ -68,15 +63,3 @@ def test_parts_with_one_seed_have_noise_of_their_own():
     assert np.abs(correlations).max() < FAR
     # And that of one optimizer for all.
     jax.tree.map(np.testing.assert_array_equal, noise, noise_of(ho.dp_sgd(1.0, 1.0, 1.0, seed=5)))
-
-
-def test_hyperparameters_that_are_traced():
-    """A multiplier may change between the steps; the bound may not, nor the seed."""
-    every = {"learning_rate": 1.0, "max_norm": 1.0, "noise_multiplier": 2.0, "seed": 3}
-    found = optax.inject_hyperparams(ho.dp_sgd, static_args=("max_norm", "seed"))(**every)
-    jax.tree.map(np.testing.assert_array_equal, noise_of(found), noise_of(ho.dp_sgd(**every)))
-    for static, name in [((), "max_norm"), (("max_norm",), "seed")]:
-        with pytest.raises(TypeError, match=f"{name} is traced"):
-            ho.required_statistics(
-                optax.inject_hyperparams(ho.dp_sgd, static_args=static)(**every), ZEROS
-            )

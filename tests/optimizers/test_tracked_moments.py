@@ -94,13 +94,3 @@ def test_batches_of_many_sizes_give_unbiased_moments():
     assert found["variance_mean"] == pytest.approx(sigma**2, rel=0.05)
     traced = jax.jit(ho.moments)(state)
     assert traced["variance_mean"] == pytest.approx(float(found["variance_mean"]), rel=1e-6)
-
-
-def test_moments_of_steps_that_were_told_no_size_ask_for_it(state):
-    with pytest.raises(ValueError, match="batch_size"):
-        ho.moments(state)
-
-
-def test_without_track_moments_there_are_none():
-    with pytest.raises(ValueError, match="track_moments"):
-        ho.moments(ho.micro_adam(0.01).init(PARAMS), SIZE)

@@ -10,7 +10,7 @@ import pytest
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
-from hlo_surgery.estimators import NoiseScale, noise_scale_of_sizes
+from hlo_surgery.estimators import noise_scale_of_sizes
 
 EXAMPLES = np.array([[1.0, -2.0], [0.5, 3.0], [2.0, 1.0], [-1.0, 0.25]])
 VARIANCE = EXAMPLES.var(0)
@@ -48,13 +48,6 @@ def test_both_parts_are_unbiased(size):
     assert_close(mean["each"]["v"], VARIANCE[1], SQUARED_MEAN[1])
 
 
-def test_two_sizes_give_both_parts_without_bias():
-    batches = drawn(4)
-    small = (batches.reshape(-1, 2, 2, 2).mean(2) ** 2).sum(-1).mean()
-    large = (batches.mean(1) ** 2).sum(-1).mean()
-    assert_close(noise_scale_of_sizes(small, large, 2, 4), VARIANCE.sum(), SQUARED_MEAN.sum())
-
-
 @pytest.mark.parametrize("sizes", [(4, 4), (8, 4), (0, 4)])
 def test_sizes_that_tell_nothing_are_refused(sizes):
     with pytest.raises(ValueError, match="a larger one"):
@@ -80,7 +73,6 @@ def averaged(batches, decay, columns):
 
 
 BATCHES = np.random.default_rng(0).normal(0.5, 1, (4, 6, 2))
-COLUMNS = {"global": [0, 1], "parameter": [0]}
 
 
 @pytest.mark.parametrize("optimizer", [optax.adam(0.1), ho.micro_adam(0.1)])
@@ -94,29 +86,6 @@ def test_averages_along_training(optimizer):
     assert float(found["w"].ratio) == pytest.approx(
         float(found["w"].variance / found["w"].squared_mean)
     )
-
-
-def test_accumulated_microbatches_give_the_mean_of_their_parts():
-    tracked = optax.chain(ho.track_noise_scale(0.0), optax.sgd(0.1))
-    state = trained(ho.multi_steps(tracked, 2), BATCHES[:2])
-    parts = [averaged(BATCHES[i : i + 1], 0.0, [0, 1]) for i in range(2)]
-    assert_close(ho.noise_scale(state), *np.mean(parts, 0))
-
-
-@pytest.mark.parametrize("per", ["global", "parameter"])
-def test_a_last_batch_of_one_example_is_left_out(per):
-    """It was an error in the middle of training."""
-    tracked = optax.chain(ho.track_noise_scale(0.5, per), optax.sgd(0.1))
-    found = ho.noise_scale(trained(tracked, [BATCHES[0], BATCHES[1][:1]]))
-    assert_close(
-        found if per == "global" else found["w"], *averaged(BATCHES[:1], 0.5, COLUMNS[per])
-    )
-
-
-def test_microbatches_of_one_example_each_tell_nothing():
-    tracked = optax.chain(ho.track_noise_scale(0.5), optax.sgd(0.1))
-    state = trained(ho.multi_steps(tracked, 2), BATCHES[:1, :2].reshape(2, 1, 2))
-    assert np.isnan(ho.noise_scale(state).ratio)
 
 
 def masked_loss(params, x, mask):
@@ -152,39 +121,3 @@ def mean_of_parts(batches):
     told = [x for x in batches if len(x) > 1]
     each = [averaged([x], 0.0, [0, 1]) for x in told]
     return np.average(each, axis=0, weights=[len(x) for x in told]) if told else np.zeros(2)
-
-
-def test_batches_of_fewer_than_two_are_left_out():
-    optimizer = ho.track_noise_scale(0.9)
-    state = optimizer.init(PARAMS)
-    for parts, size in [((2.0, 1.0), 4), ((jnp.nan, jnp.nan), 1), ((4.0, 1.0), 4)]:
-        given = {"noise_scale": NoiseScale(*parts), "batch_size": jnp.asarray(size)}
-        _, state = optimizer.update(PARAMS, state, **given)
-    assert_close(ho.noise_scale(state), (0.9 * 2 + 4) / 1.9, 1.0)
-
-
-def test_masked_parameters_have_none_of_their_own():
-    optimizer = optax.chain(
-        optax.masked(ho.track_noise_scale(0.5, "parameter"), {"w": True, "v": False}),
-        optax.adam(0.1),
-    )
-    found = ho.noise_scale(trained(optimizer, BATCHES))
-    assert_close(found["w"], *averaged(BATCHES, 0.5, [0]))
-    assert jax.tree.leaves(found["v"]) == []
-
-
-def test_that_of_all_parameters_is_not_hidden_from_some():
-    optimizer = optax.masked(ho.track_noise_scale(), {"w": True, "v": False})
-    with pytest.raises(ValueError, match="outside of the mask"):
-        hs.train_step(loss, optimizer)(PARAMS, optimizer.init(PARAMS), jnp.ones((4, 2)))
-
-
-@pytest.mark.parametrize("per", ["layer", {"w": "first"}])
-def test_a_word_that_is_none(per):
-    with pytest.raises(ValueError, match="global or parameter"):
-        ho.track_noise_scale(per=per)
-
-
-def test_without_track_noise_scale_there_is_none():
-    with pytest.raises(ValueError, match="track_noise_scale"):
-        ho.noise_scale(ho.micro_adam(0.01).init(PARAMS))

@@ -6,7 +6,6 @@ import numpy as np
 import optax
 import pytest
 
-import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 from tests.optimizers.optimizer_references import private_sgd
 from tests.optimizers.optimizer_runs import (
@@ -20,7 +19,6 @@ from tests.optimizers.optimizer_runs import (
     tree_of,
 )
 from tests.optimizers.test_optimizers import NAMES, optimizer_of, options_of, reference_of
-from tests.training.training_runs import BATCH, PARAMS, SIZE, assert_same, square_error
 
 # Their sum is no power of two, by which a division would be exact.
 SIZES = (3, 0, 2)
@@ -68,23 +66,6 @@ def accumulated(inner, batches):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 
-@pytest.mark.parametrize("name", ["micro_adam_var", "sign_sgd"])
-def test_a_train_step_counts_them(name):
-    """A short last batch: `optax.MultiSteps` would weigh its examples more than others."""
-
-    def run(optimizer, *parts):
-        step = hs.train_step(square_error, optimizer, batch_argnums=(1, 2))
-        params = jax.tree.map(jnp.array, PARAMS)
-        state = optimizer.init(params)
-        for part in parts:
-            params, state, _ = step(params, state, *(x[part] for x in BATCH))
-        return params
-
-    optimizer = optimizer_of(name, 0.05, **options_of(name))
-    halves = run(ho.multi_steps(optimizer, 2), slice(0, SIZE - 1), slice(SIZE - 1, SIZE))
-    assert_same(halves, run(optimizer, slice(None)))
-
-
 def test_the_noise_is_of_all_their_examples():
     zeros = jnp.zeros(40_000)
     optimizer = ho.multi_steps(ho.dp_sgd(1.0, 0.7, 1.3, seed=0), len(SIZES))
@@ -92,9 +73,3 @@ def test_the_noise_is_of_all_their_examples():
     for size in SIZES:
         noise, state = update(zeros, state, clipped_mean=zeros, batch_size=size)
     assert abs(float(noise.std()) / (1.3 * 0.7 / sum(SIZES)) - 1) < 5 / (2 * 40_000) ** 0.5
-
-
-def test_the_size_is_asked_for():
-    optimizer = ho.multi_steps(optax.sgd(0.1), 2)
-    with pytest.raises(TypeError, match="batch_size"):
-        optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)), jnp.ones(2))
