@@ -13,7 +13,6 @@ from jax import lax
 
 import hlo_surgery as hs
 from tests.microbatches.microbatch_statistics import (
-    LAYERS,
     NOISE,
     PARAMS,
     REWEIGHTING,
@@ -33,7 +32,6 @@ from tests.microbatches.microbatch_statistics import (
 OUTER, INNER, B = 3, 2, 12
 X = draw(7, B, WIDTH)
 FLAGS = np.array([1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1], np.float32)
-WEIGHTS = np.linspace(0.5, 2, B, dtype=np.float32)
 GRADIENT = jax.grad(mean_of)
 
 
@@ -165,16 +163,6 @@ def by_weights(p, x, weights):
     return jax.tree.map(lambda g: g / count, total)
 
 
-@pytest.mark.parametrize("name", ["squares", "norms", "products"])
-def test_weights_are_added_up_before(name, steps_taken):
-    asked = {name: {**STATISTICS, **REWEIGHTING}[name]}
-    f = hs.rewrite(by_weights, batch_argnums=(1, 2), statistics=asked)
-    scale = WEIGHTS * B / WEIGHTS.sum()
-    own = jax.tree.map(lambda g: g * along(scale, g), examples(x=X))
-    assert_right(f(PARAMS, X, WEIGHTS)[1], expected(own))
-    assert steps_taken == [OUTER * INNER]
-
-
 def decayed(p, part):
     return mean_of(p, part) + 0.1 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))
 
@@ -246,53 +234,3 @@ def test_what_is_no_sum_of_the_steps_is_left_to_lifting(gradient, scale, decay, 
     own = jax.tree.map(lambda g, w: g * along(scale, g) + decay * w, own, PARAMS)
     assert_right(found, expected(own))
     assert not steps_taken
-
-
-def beside_the_inner(p, x):
-    """The outer step's examples all at once, beside the loop over their parts."""
-
-    def outer(rows):
-        whole = GRADIENT(p, rows.reshape(-1, WIDTH))
-        return jax.tree.map(
-            lambda a, b: a + INNER * b, sums_of(p, partial(GRADIENT, p), rows), whole
-        )
-
-    return sums_of(p, outer, parts(x), of_all)
-
-
-def test_examples_beside_the_inner_loop_are_those_of_the_outer_step(steps_taken):
-    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
-    found = hs.rewrite(beside_the_inner, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    assert_right(found, expected(jax.tree.map(lambda g: 2 * g, examples(x=X))))
-    assert steps_taken == [OUTER]
-
-
-def test_examples_in_two_steps_of_the_inner_loop_are_left_to_lifting(steps_taken):
-    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
-    found = hs.rewrite(twice, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    assert_right(found, expected(examples(x=X)))
-    assert not steps_taken
-
-
-def temporaries(f, *args):
-    compiled = jax.jit(f).lower(*args).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
-
-
-@pytest.mark.parametrize("form", [handed_on, result_added])
-@pytest.mark.parametrize("name", ["squares", "norms", "clipped"])
-def test_temporaries_are_those_of_one_inner_step(name, form):
-    width, statistic = 64, {**STATISTICS, **REWEIGHTING}[name]
-    p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}
-    x = draw(3, B, width)
-
-    def flat(p, x):
-        return sums_of(p, partial(GRADIENT, p), x.reshape(OUTER * INNER, -1, width), of_all)
-
-    taken = [
-        temporaries(hs.rewrite(f, batch_argnums=1, statistics=statistic), p, x)
-        - temporaries(f, p, x)
-        for f in (form, flat)
-    ]
-    parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(p))
-    assert taken[0] <= taken[1] + parameters // 8

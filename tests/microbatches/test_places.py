@@ -178,14 +178,3 @@ def test_penalties_of_microbatches_are_everybodys(name, strategy):
     jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, own)
     flat = np.hstack([each.reshape(B, -1) for each in jax.tree.leaves(own)])
     close(found["norms"], np.linalg.norm(flat, axis=1))
-
-
-def test_decay_of_a_parameter_with_the_size_of_the_batch_is_everybodys():
-    square = jnp.linspace(-1.0, 1.0, B * B).reshape(B, B)
-    rows = jnp.sin(jnp.arange(B * B) ** 1.2).reshape(B, B)
-
-    def loss(w, x):
-        return jnp.mean(jnp.tanh(x @ w)) + 0.1 * jnp.sum(w**2)
-
-    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(square, rows)[1]
-    close(found, jnp.stack([jax.grad(loss)(square, row[None]) for row in rows]))

@@ -16,14 +16,10 @@ from tests.microbatches.microbatch_statistics import (
     BOUND,
     FLAGS,
     PARAMS,
-    WEIGHTS,
     X,
-    along,
     assert_right,
     examples,
-    mean_of,
     norm,
-    sums_of,
 )
 
 CASES = test_microbatches.CASES
@@ -101,13 +97,6 @@ def test_loops_within_loops(name, steps_taken):
     assert not steps_taken
 
 
-@pytest.mark.parametrize("name", ["products", "median", "places", "squares of places"])
-def test_alone(name, steps_taken):
-    f = hs.rewrite(CASES["strides"], batch_argnums=1, statistics={name: STATISTICS[name]})
-    assert_right(f(PARAMS, X)[1], expected(examples()))
-    assert not steps_taken
-
-
 def test_padding_counts_nowhere(steps_taken):
     # The median is of all norms, those of padding being zero; clipping needs a sum of losses.
     asked = {name: s for name, s in STATISTICS.items() if name not in ("median", "clipped")}
@@ -118,43 +107,6 @@ def test_padding_counts_nowhere(steps_taken):
         is_real=FLAGS,
     )
     assert_right(f(PARAMS, X, FLAGS)[1], expected(examples(), FLAGS))
-    assert not steps_taken
-
-
-def test_a_sum_of_losses(steps_taken):
-    def gradient(p, x):
-        step = jax.grad(lambda p, part: 2 * mean_of(p, part))
-        return sums_of(p, partial(step, p), test_microbatches.runs(x))
-
-    f = hs.rewrite(gradient, batch_argnums=1, statistics=STATISTICS, loss_reduction="sum")
-    assert_right(f(PARAMS, X)[1], expected(examples()))
-    assert not steps_taken
-
-
-def test_weights_that_are_added_up_before(steps_taken):
-    asked = {name: STATISTICS[name] for name in ("products", "places")}
-    f = hs.rewrite(
-        test_microbatches.by_weights,
-        batch_argnums=(1, 2),
-        statistics=asked,
-        gradients=lambda outputs: outputs[0],
-    )
-    scale = WEIGHTS * len(X) / WEIGHTS.sum()
-    own = jax.tree.map(lambda g: g * along(scale, g), examples())
-    assert_right(f(PARAMS, X, WEIGHTS)[1], expected(own))
-    assert not steps_taken
-
-
-def test_weights_that_are_data(steps_taken):
-    """What a weight's function closes over, under jit."""
-
-    @jax.jit
-    def found(p, x, weights):
-        asked = hs.weighted_mean(lambda norms: weights)
-        return hs.rewrite(CASES["runs"], batch_argnums=1, statistics=asked)(p, x)[1]
-
-    wanted = jax.tree.map(lambda g: np.tensordot(WEIGHTS, g, 1) / len(X), examples())
-    assert_right({"weighted": found(PARAMS, X, WEIGHTS)}, {"weighted": wanted})
     assert not steps_taken
 
 
