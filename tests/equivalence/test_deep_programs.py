@@ -7,7 +7,6 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.dataflow import vanishing
 
 B, DEEP = 6, 800
 W, X = (
@@ -79,47 +78,3 @@ def until_of_one(w, a):
 def test_an_index_behind_a_chain_is_refused():
     with pytest.raises(hs.Refusal):
         hs.grad(indexed, statistics=hs.second_moment())(W, X)
-
-
-def test_each_link_of_a_chain_is_looked_into_once(monkeypatch):
-    """Rows of constants, at each link of which it is asked whether they are the same for all
-    examples.
-    """
-    asked = []
-    looked_into = vanishing._uniform_if
-    monkeypatch.setattr(
-        vanishing, "_uniform_if", lambda *claim: asked.append(claim) or looked_into(*claim)
-    )
-
-    def loss(w, x):
-        rows, z = jnp.arange(B, dtype=jnp.float32), jnp.tanh(x @ w)
-        for _ in range(DEEP // 4):
-            rows = jnp.sin(rows)
-            z = z * rows[:, None]
-        return jnp.mean(z)
-
-    hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X)
-    assert len(asked) < 5 * DEEP
-
-
-def test_the_source_line_of_a_deep_call():
-    """Each call of a function in another is a frame of what is inlined at last."""
-    rows = f"tensor<{B}x3xf32>"
-    head = f"-> {rows} {{"
-    calls = "\n".join(
-        f"func.func private @f{i}(%x: {rows}) {head}"
-        f'%y = func.call @f{i + 1}(%x) : ({rows}) -> {rows} loc("m.py":{i}:1) return %y : {rows} }}'
-        for i in range(DEEP)
-    )
-    module = f"""func.func @main(%w: tensor<3xf32>, %x: {rows}) -> tensor<3xf32> {{
-      %y = func.call @f0(%x) : ({rows}) -> {rows} loc("main.py":7:1)
-      %c = stablehlo.constant dense<0.0> : tensor<f32>
-      %g = stablehlo.reduce(%y init: %c) applies stablehlo.add across dimensions = [0] :
-        ({rows}, tensor<f32>) -> tensor<3xf32>
-      return %g : tensor<3xf32> }}
-      {calls}
-      func.func private @f{DEEP}(%x: {rows}) {head}
-        %y = stablehlo.custom_call @unknown(%x) : ({rows}) -> {rows} loc("m.py":{DEEP}:1)
-        return %y : {rows} }}"""
-    with pytest.raises(hs.Refusal, match=r"^main.py:7: refused"):
-        hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment())
