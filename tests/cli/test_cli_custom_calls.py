@@ -73,8 +73,3 @@ MISSPELLED = {
 def test_what_is_misspelled_is_told(dumped, name):
     given, said = MISSPELLED[name]
     assert said in rejected("inspect", dumped(by_features), *ASKED, "--custom-call", given)
-
-
-def test_a_name_comes_once(dumped):
-    twice = rejected("inspect", dumped(by_features), *ASKED, *DECLARED, *DECLARED)
-    assert "names 'lapack_sgees_ffi' twice" in twice

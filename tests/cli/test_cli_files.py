@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -83,15 +82,6 @@ def test_a_module_that_was_rewritten_before_is_known(suffix, tmp_path):
     assert "rewritten before" not in answered("inspect", MLP).stdout
 
 
-def test_the_same_statistic_is_not_added_twice(tmp_path):
-    once = tmp_path / "once.mlir"
-    answered("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o", once)
-    said = rejected("rewrite", once, *MLP_BATCH, *SQUARES, "-o", tmp_path / "twice.mlir")
-    assert "returns second_moment/['hidden']['bias']" in said
-    assert "give the original" in said
-    assert not (tmp_path / "twice.mlir").exists()
-
-
 def test_run_does_not_replace_its_inputs(tmp_path):
     inputs = tmp_path / "in.npz"
     inputs.write_bytes(content := Path(MLP_INPUTS).read_bytes())
@@ -135,10 +125,3 @@ def test_an_array_is_of_the_argument_that_it_names(names, keys, tmp_path):
 def test_an_array_that_may_be_of_two_arguments(names, keys, said, tmp_path):
     asked, _ = run(tmp_path, names, **dict(zip(keys, (ONE, OTHER, OTHER), strict=False)))
     assert said in rejected(*asked)
-
-
-@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, [("x", np.float16)]])
-def test_raw_bytes_are_no_float16(kind, tmp_path):
-    """npz keeps of bfloat16 that it is raw bytes; NumPy's own floats it knows."""
-    asked, _ = run(tmp_path, ("a", "b"), a=ONE.astype(kind), b=OTHER)
-    assert "the module takes float16[2]" in rejected(*asked)

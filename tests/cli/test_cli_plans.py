@@ -43,17 +43,6 @@ def test_words_are_whole_and_lines_fit(plan, width, monkeypatch):
             assert re.search(rf"{name} \+\S+ \w+, \S+ k?B", text)
 
 
-def test_a_wide_terminal_has_a_column_for_each_statistic(plan, monkeypatch):
-    assert "second_moment: " not in printed(plan, 200, monkeypatch)
-    assert "second_moment: " in printed(plan, 120, monkeypatch)
-
-
-def test_a_narrow_one_has_no_columns(plan, monkeypatch):
-    lines = printed(plan, 60, monkeypatch).splitlines()
-    assert plan.outputs[0].name in lines
-    assert f"  second_moment: {plan.outputs[0].strategies['second_moment']}" in lines
-
-
 @pytest.mark.parametrize("name", ["inspect", "rewrite", "report"])
 def test_labels_that_are_not_named_are_told(name, tmp_path):
     """They count as the same for all examples, which is seldom what is meant."""

@@ -7,11 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import hlo_surgery
-from hlo_surgery.cli import overview
-from hlo_surgery.cli.commands import main as commands
 
 STARTED = """
 import sys
@@ -22,16 +19,6 @@ try:
 finally:
     print("jax" in sys.modules, "numpy" in sys.modules)
 """
-
-
-def test_help_is_that_of_the_commands():
-    runner = CliRunner()
-    shown, whole = (
-        runner.invoke(app, ["--help"], prog_name="hlo-surgery").stdout
-        for app in (overview, commands)
-    )
-    assert "rewrite" in shown
-    assert shown == whole
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["no-such-command"]])
