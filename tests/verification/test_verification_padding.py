@@ -9,7 +9,6 @@ import hlo_surgery as hs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.verification.verify import verify, verify_rewritten
 from tests.api.test_padding import ALL, MASK, W, X
-from tests.cli.test_cli import answered, rejected
 
 INPUTS = [np.asarray(W), np.asarray(X), np.asarray(MASK)]
 BATCH = ["x", "real"]
@@ -27,10 +26,6 @@ def mean_loss(w, x, real):
 
 def sum_loss(w, x, real):
     return jnp.sum(each_loss(w, x) * real) + jnp.sum(w["w"] ** 2)
-
-
-def padding_counts(w, x, real):
-    return jnp.mean(each_loss(w, x)) + 0.0 * jnp.sum(real)
 
 
 def dumped(loss, dtype=bool):
@@ -56,16 +51,6 @@ def test_statistics_of_the_real_examples_are_equivalent(loss, reduction, dtype, 
     assert verdict.verdict == "equivalent", verdict
 
 
-@pytest.mark.parametrize(("real", "batch"), [([0, 0, 1, 0, 0, 0], BATCH), ([1] * 6, ["x"])])
-def test_one_real_example_or_no_padding(real, batch):
-    inputs = [*INPUTS[:2], np.array(real, bool)]
-    statistics = {name: ALL[name] for name in ("variance", "noise_scale", "gram")}
-    verdict = verify(
-        dumped(mean_loss), batch=batch, statistics=statistics, is_real=-1, inputs=inputs
-    )
-    assert verdict.verdict == "equivalent", verdict
-
-
 @pytest.mark.parametrize(("loss", "reduction"), [(mean_loss, "mean"), (sum_loss, "sum")])
 def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
     original = hs.load(dumped(loss))
@@ -78,13 +63,6 @@ def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
     # nothing says so. Of these numbers the mean's square hardly moves: 22.72701, and 22.72709.
     alike = {"ones", "losses", "noise_scale.squared_mean"}
     assert {name.split("/")[0] for name in passed} <= alike
-
-
-def test_an_original_that_counts_padding_is_not_equivalent():
-    verdict = verify(
-        dumped(padding_counts), batch=BATCH, statistics=hs.norms(), is_real="real", inputs=INPUTS
-    )
-    assert verdict.verdict == "not equivalent"
 
 
 @pytest.mark.parametrize(
@@ -100,13 +78,3 @@ def test_flags_that_say_nothing_are_errors(flags, message):
             is_real="real",
             inputs=inputs,
         )
-
-
-def test_the_command_line_takes_is_real(tmp_path):
-    right, wrong = tmp_path / "right.mlir", tmp_path / "wrong.mlir"
-    right.write_text(dumped(mean_loss))
-    wrong.write_text(dumped(padding_counts))
-    asked = ("--batch", "x", "--batch", "real", "--statistic", "second_moment", "--is-real", "real")
-    assert "equivalent: the statistics" in answered("verify", right, *asked).stdout
-    rejected("verify", wrong, *asked, code=1)
-    assert "one flag or 0/1 for each" in rejected("verify", right, *asked[:-1], "x")
