@@ -250,23 +250,6 @@ def test_what_all_are_given_in_front_is_nobodys():
         module_of(lambda x: prefetched(x, x[0, 0, :1].astype(jnp.int32)))
 
 
-def test_a_call_that_says_more_than_is_known_has_no_rule():
-    text = module_of(ACCEPTED["a block an example"]).text()
-    module = load(text)
-    (op,) = kernels(module)
-    rule = kernel_rule(op)
-    assert (rule.operands, rule.results) == ((((0,), (1,), (2,)),), (((0,), (3,), (4,)),))
-    assert (rule.sizes, rule.blocked) == ((B, L, D, L, D), {1, 2, 3, 4})
-    changed = text.replace(
-        r"\22custom_call_config\22: {",
-        r"\22custom_call_config\22: {\22has_communication\22: true, ",
-    )
-    assert changed != text
-    module = load(changed)
-    (op,) = kernels(module)
-    assert kernel_rule(op) is None
-
-
 def attended(q, k, v):
     return jax.nn.softmax(q @ k.T, axis=-1) @ v
 
@@ -367,34 +350,6 @@ moved.defvjp(
     lambda x, e: (moved(x, e), (x, e)),
     lambda saved, slope: (slope, slope * (1 - moved(*saved) ** 2)),
 )
-
-
-def said(loss):
-    """What is said of a loss of rows of a parameter and the examples; their gradient's sites."""
-    struct = jax.ShapeDtypeStruct(X.shape, X.dtype)
-    try:
-        module = hs.grad(loss, statistics=hs.norms(), target="tpu:v5e").module(struct, struct)
-    except hs.Refusal as refusal:
-        return refusal.op, refusal.why.split(" at ")[0]
-    return [output.strategies for output in module.plan.outputs]
-
-
-ROWS = {
-    "as they are": lambda e: e,
-    "in reverse": lambda e: e[::-1],
-    "cumulated": lambda e: jnp.cumsum(e, 0),
-    "centred": lambda e: e - e.mean(0),
-}
-
-
-@pytest.mark.parametrize("rows", ROWS)
-def test_rows_of_a_parameter_meet_the_examples_as_in_other_ops(rows):
-    def loss(meet, e, x):
-        return jnp.mean(jnp.sum(meet(x, ROWS[rows](e)) ** 2, (1, 2)))
-
-    by_kernel = said(partial(loss, moved))
-    assert by_kernel == said(partial(loss, lambda x, e: jnp.tanh(x + e)))
-    assert isinstance(by_kernel, tuple) == (rows in ("cumulated", "centred", "in reverse"))
 
 
 def flash(q, k, v):
