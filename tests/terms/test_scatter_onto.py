@@ -5,16 +5,12 @@ over at most LENGTH positions and ROWS rows of terms of size about 1, and the ph
 slopes of at most 1.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.requests import options as rooflines
-from hlo_surgery.requests.options import roofline
 from tests.products import covering
 
 B, LENGTH, ROWS, WIDTH = 4, 5, 7, 3
@@ -115,66 +111,3 @@ def test_tables(name, strategy):
     own = own_gradients(loss, TABLE, ids, factors)
     np.testing.assert_allclose(gradient, own.mean(0), rtol=TOLERANCE, atol=TOLERANCE)
     assert_right(found, own)
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_sum_loss(shards):
-    f = hs.grad(
-        lambda w, *batch: B * tied(w, *batch),
-        batch_argnums=(1, 2),
-        statistics=STATISTICS,
-        loss_reduction="sum",
-        strategy="loop",
-        shards=shards,
-    )
-    gradient, found = f(TABLE, IDS, FACTORS)
-    own = own_gradients(tied, TABLE, IDS, FACTORS)
-    np.testing.assert_allclose(gradient, own.sum(0), rtol=TOLERANCE, atol=B * TOLERANCE)
-    assert_right(found, own)
-
-
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-def test_padding(strategy):
-    real = np.array([True, False, True, True])
-
-    def loss(w, ids, factors, real):
-        return (
-            B
-            * tied(w, ids, jnp.where(real[:, None, None], factors, 0))
-            / jnp.maximum(real.sum(), 1)
-        )
-
-    f = hs.grad(loss, batch_argnums=(1, 2, 3), statistics=STATISTICS, strategy=strategy, is_real=3)
-    _, found = f(TABLE, IDS, FACTORS, real)
-    own = own_gradients(tied, TABLE, IDS, FACTORS)
-    expected = {"cosines": np.cos(own[real]).mean(0), "squares": (own[real] ** 2).mean(0)}
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
-
-
-def text_of(loss):
-    """The rewritten module, in which a loop makes the gradient too."""
-    asked = {"statistics": hs.second_moment(), "strategy": "loop", "reuse_gradient": True}
-    return hs.grad(loss, batch_argnums=(1, 2), **asked).module(TABLE, IDS, FACTORS).text()
-
-
-def in_bfloat16(w, ids, factors):
-    return tied(w.astype(jnp.bfloat16), ids, factors.astype(jnp.bfloat16)).astype(jnp.float32)
-
-
-@pytest.mark.parametrize("loss", [tied, in_bfloat16])
-def test_gradient_and_square_come_from_one_contraction(loss):
-    """Nothing is left of the module's own, in whatever type it sums what a language model has in
-    bfloat16.
-    """
-    plain = jax.jit(jax.grad(loss)).lower(TABLE, IDS, FACTORS).as_text()
-    for op in ("stablehlo.dot_general", '"stablehlo.scatter"'):
-        assert text_of(loss).count(op) == plain.count(op)
-
-
-@pytest.mark.parametrize(("most", "loops"), [(B, 0), (B - 1, 1)])
-def test_few_examples_of_a_large_table_are_written_out(most, loops, monkeypatch):
-    """However large: what is scattered into is in memory anyway."""
-    device = dataclasses.replace(roofline("cpu"), written_out=most, cache=0)
-    monkeypatch.setitem(rooflines.ROOFLINES, "cpu", device)
-    assert text_of(tied).count("stablehlo.while") == loops
