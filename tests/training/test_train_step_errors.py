@@ -35,11 +35,6 @@ def test_batch_norm_is_refused_at_its_line():
     assert first < int(line) <= first + 3
 
 
-def test_batch_norm_trains_where_no_example_is_looked_at():
-    _, _, metrics = stepped(OPTIMIZERS["adam"], *BATCH, loss=batch_norm)
-    np.testing.assert_allclose(metrics["loss"], batch_norm(PARAMS, *BATCH), rtol=1e-5)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_wrong_batches(optimizer):
     with pytest.raises(ValueError, match="batch_argnums names argument 5; 3 positional"):
@@ -55,12 +50,6 @@ def test_wrong_batches(optimizer):
         )
 
 
-def test_the_parameters_are_no_batch():
-    """Their leading axes are of different lengths, and of examples they have none."""
-    with pytest.raises(ValueError, match="examples"):
-        stepped(OPTIMIZERS["micro_adam"], *BATCH, batch_argnums=(0, 1, 2))
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_what_is_not_finite_is_passed_on(optimizer):
     x, y = np.array(BATCH[0]), BATCH[1]
@@ -68,30 +57,6 @@ def test_what_is_not_finite_is_passed_on(optimizer):
     params, _, metrics = stepped(optimizer, x, y)
     assert np.isnan(metrics["loss"])
     assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(params))
-
-
-@pytest.mark.parametrize("name", ["loss", "aux"])
-def test_names_that_metrics_have(name):
-    with pytest.raises(ValueError, match=f"'{name}'"):
-        stepped(OPTIMIZERS["micro_adam"], *BATCH, statistics={name: hs.norms()})
-
-
-def test_another_statistic_under_the_name_of_one_that_is_needed():
-    with pytest.raises(ValueError, match="'second_moment'"):
-        stepped(OPTIMIZERS["micro_adam"], *BATCH, statistics={"second_moment": hs.mean_abs()})
-
-
-def test_a_lone_statistic_has_its_own_name():
-    assert stepped(OPTIMIZERS["micro_adam"], *BATCH, statistics=hs.norms())[2].keys() == {
-        "loss",
-        "norms",
-    }
-
-
-@pytest.mark.parametrize("wrong", [3, {"norms": 3}, ["norms"]])
-def test_statistics_that_are_none(wrong):
-    with pytest.raises(TypeError, match="statistic"):
-        stepped(OPTIMIZERS["micro_adam"], *BATCH, statistics=wrong)
 
 
 def test_accumulation_that_would_lose_statistics():
@@ -112,10 +77,3 @@ def test_accumulation_that_would_lose_statistics():
 def test_optimizers_that_take_more_than_the_gradient(optimizer, name):
     with pytest.raises(TypeError, match=f"{name}.* takes more than a step has"):
         stepped(optimizer, *BATCH)
-
-
-def test_wrong_words():
-    with pytest.raises(ValueError, match="loss_reduction is 'average'"):
-        stepped(OPTIMIZERS["micro_adam"], *BATCH, loss_reduction="average")
-    with pytest.raises(ValueError, match="loss_reduction is 'average'"):
-        stepped(OPTIMIZERS["adam"], *BATCH, loss_reduction="average")

@@ -39,16 +39,6 @@ def test_parameters_and_state_are_donated(optimizer):
         step(params, state, *BATCH)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
-def test_a_sum_over_the_examples_makes_the_same_steps(optimizer):
-    found, metrics = run(
-        optimizer, lambda p, x, y: SIZE * square_error(p, x, y), loss_reduction="sum"
-    )
-    expected, mean = run(optimizer)
-    assert_same(found, expected)
-    assert_same(metrics["loss"], SIZE * mean["loss"])
-
-
 @pytest.mark.parametrize("name", ["micro_adam_msq", "dp_sgd"])
 def test_microbatches(name):
     """Two steps of halves of the batch are one of the whole."""
