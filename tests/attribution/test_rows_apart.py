@@ -78,35 +78,3 @@ def test_a_batch_that_moves_alone_is_seen_by_the_example_that_was_drawn(tmp_path
 def test_rows_by_their_place_in_a_batch_are_seen(tmp_path):
     with pytest.raises(ValueError, match="in other batches"):
         write_index(lambda x: x * np.arange(1, SIZE + 1)[:, None], X, tmp_path, batch_size=SIZE)
-
-
-def test_no_more_is_read_than_a_batch(tmp_path):
-    """Of a file that takes slices alone; f is called for two batches more than there are."""
-    read, calls = [], []
-
-    class Lazy:
-        shape, dtype = X.shape, X.dtype
-
-        def __getitem__(self, part):
-            read.append(part.stop - (part.start or 0))
-            return X[part]
-
-    def f(x):
-        calls.append(x.shape)
-        return x
-
-    write_index(f, Lazy(), tmp_path, batch_size=SIZE)
-    assert max(read) == SIZE
-    assert calls == [(SIZE, 3)] * (N // SIZE + 3)
-
-
-@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray, lambda x: jnp.asarray(x, jnp.bfloat16)])
-def test_batches_are_of_the_data_s_kind(tmp_path, kind):
-    data, kinds = kind(X), set()
-
-    def f(x):
-        kinds.add((type(x), x.dtype))
-        return x
-
-    write_index(f, data, tmp_path, batch_size=SIZE)
-    assert kinds == {(type(data), data.dtype)}
