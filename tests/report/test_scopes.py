@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.emit.splice import Scope, scope_of
+from hlo_surgery.passes.emit.splice import scope_of
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.rewriting.analysed import refused_outputs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.rewriting.diagnostics import roles_of
@@ -87,25 +86,3 @@ def test_xla_keeps_them_in_what_it_compiles():
     compiled = jax.jit(f).lower(PROGRAMS["dense"][1], X).compile().as_text()
     names = set(re.findall(r"hlo_surgery/[^/]*/[^/]*/\w+", compiled.replace("\\'", "'")))
     assert "hlo_surgery/second_moment/['a']/square" in names
-
-
-def test_added_ops_stand_for_the_line_of_their_contraction():
-    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=hs.second_moment())
-    ops = mlir.all_operations(rewritten.code)
-    own = [op for op in ops if (scope := scope_of(op)) and scope.output == "['a']"]
-    (site,) = [o.sites[0].where for o in rewritten.plan.outputs if o.name == "['a']"]
-    assert {source_line(op) for op in own} == {site}
-
-
-@pytest.mark.parametrize("name", ["['linear/~']['w']", "user@host", "a" * 300, "β\n\t\"'<b>"])
-def test_any_name_is_one_part(name):
-    assert len(str(Scope("lift", name, name)).split("/")) == 4
-    assert "@" not in str(Scope("lift", name, name))
-
-
-def test_a_statistic_of_any_name_compiles():
-    names = {"a/b": hs.second_moment(), "c@d": hs.mean_sign(), "e %2F<script>": hs.norms()}
-    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=names)
-    scopes = map(scope_of, mlir.all_operations(rewritten.code))
-    assert "e %2F<script>" in {scope.statistic for scope in scopes if scope}
-    assert rewritten.call(*PROGRAMS["dense"][1].values(), X)
