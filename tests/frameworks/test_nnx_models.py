@@ -38,17 +38,6 @@ class Counting(nnx.Module):
         return self.dropout(self.layer(x))
 
 
-class Growing(nnx.Module):
-    """A module that makes a variable as it runs."""
-
-    def __init__(self, rngs):
-        self.layer = nnx.Linear(5, 5, rngs=rngs)
-
-    def __call__(self, x):
-        self.seen = nnx.Variable(x.sum())
-        return self.layer(x)
-
-
 def loss(model, x, y):
     return jnp.mean((model(x) - y) ** 2)
 
@@ -108,12 +97,6 @@ def test_a_stream_of_keys_is_an_argument_like_a_model(make):
     assert int(rngs.noise.count[...]) == 2
 
 
-@MAKERS
-def test_a_variable_that_is_made_on_the_way_is_refused(make):
-    with pytest.raises(ValueError, match=r"adds variables to its model, .* __init__"):
-        make(statistics=hs.norms())(Growing(nnx.Rngs(0)), X, Y)
-
-
 def test_batch_norm_in_training_is_refused_and_running_averages_are_taken():
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(nnx.Linear(5, 5, rngs=rngs), nnx.BatchNorm(5, rngs=rngs))
@@ -142,26 +125,6 @@ def test_a_train_step_updates_the_model_itself():
         assert int(model.calls[...]) == count
     assert metrics["n"].shape == (8,)
     assert_close(*(nnx.state(m, nnx.Param) for m in (model, plain)))
-
-
-def test_split_models_are_pytrees_like_others():
-    graph, state = nnx.split(Tied(nnx.Rngs(0)))
-    f = hs.grad(
-        lambda state, x, y: loss(nnx.merge(graph, state), x, y),
-        batch_argnums=BATCH,
-        statistics=hs.norms(),
-    )
-    each = each_gradient(lambda: Tied(nnx.Rngs(0)))
-    wanted = [jnp.linalg.norm(jax.tree.leaves(g)[0]) for g in each]
-    assert_close(f(state, X, Y)[1], jnp.stack(wanted))
-
-
-def test_an_optimized_function_changes_its_model_too():
-    model, plain = Counting(nnx.Rngs(0)), Counting(nnx.Rngs(0))
-    f = hs.optimize(lambda model, x, y: loss(model, x, y))
-    for count in (1, 2):
-        assert_close(f(model, X, Y), loss(plain, X, Y))
-        assert int(model.calls[...]) == count
 
 
 @pytest.mark.parametrize("transform", [hs.grad, hs.value_and_grad])

@@ -2,8 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import pytest
 
 import hlo_surgery as hs
 from tests.frameworks.closeness import assert_close
@@ -46,28 +44,3 @@ def test_several_arguments_and_an_aux():
     assert_close(of_params["w"], 2 * jax.grad(float_loss)(PARAMS["w"], X))
     assert_close(of_other, float_loss(PARAMS["w"], X))
     assert_close(jnp.mean(losses), value)
-
-
-def test_an_argument_without_floats_is_refused_by_jax():
-    with pytest.raises(TypeError, match="real- or complex-valued inputs"):
-        hs.grad(lambda n, x: jnp.mean(x) * n, statistics=hs.norms())(jnp.arange(3), X)
-
-
-def test_gradients_of_integers_are_returned_as_they_are():
-    params = {"w": PARAMS["w"], "n": jnp.arange(2)}
-    gradient = jax.grad(lambda p, x: float_loss(p["w"], x), allow_int=True)
-    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.second_moment())
-    found, squares = f(params, X)
-    assert found["n"].dtype == jax.dtypes.float0
-    assert np.shape(found["n"]) == (2,)
-    assert squares["n"] is None
-    assert_close(found["w"], jax.grad(float_loss)(params["w"], X))
-
-
-def test_a_group_without_a_gradient_is_named():
-    params = {"w": PARAMS["w"], "n": jnp.arange(2)}
-    f = hs.grad(
-        lambda p, x: float_loss(p["w"], x), statistics=hs.norms(per={"w": "all", "n": "none"})
-    )
-    with pytest.raises(ValueError, match=r"per of norms.* a group 'none': .* no gradient"):
-        f(params, X)
