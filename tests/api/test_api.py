@@ -1,10 +1,5 @@
 """The Python API: what of `jax.grad`'s interface is kept, and what goes wrong with which words."""
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,15 +70,6 @@ def test_argnums_tuple():
 
 
 @pytest.mark.parametrize(
-    "phi", [jnp.square, jax.lax.erf, jnp.arcsinh, lambda g: jnp.clip(g, -1, 1)]
-)
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-def test_mean_of_any_function(phi, strategy):
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.mean_of(phi), strategy=strategy)
-    assert_close(f(W, X, Y)[1], jnp.mean(phi(EXAMPLES), 0))
-
-
-@pytest.mark.parametrize(
     ("in_axes", "batch"),
     [
         (0, {"x": X, "y": Y, "scale": jnp.ones(3)}),
@@ -131,18 +117,6 @@ def test_a_batch_of_keys(axis):
     assert_close(f(W, X, keys)[1], mean_square(alone(noisy)(W, X, keys)))
 
 
-def test_keys_are_returned_as_keys():
-    def splitting(w, x, key):
-        return jnp.mean((x @ w) ** 2), jax.random.split(key)
-
-    f = hs.grad(splitting, has_aux=True, statistics=SQUARES)
-    (_, keys), _ = f(W, X, jax.random.key(1))
-    assert keys.dtype == jax.random.key(1).dtype
-    assert_close(
-        jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(1)))
-    )
-
-
 def test_inside_jit_scan_and_with_donation():
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
     expected = f(W, X, Y)
@@ -177,18 +151,6 @@ def test_it_cannot_be_differentiated_or_mapped():
         jax.vmap(f, in_axes=(0, None, None))(W[None], X, Y)
 
 
-def test_what_it_returns_may_count_as_a_constant_of_a_derivative():
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
-
-    def scaled(w, around_arguments):
-        constant = jax.lax.stop_gradient(w)
-        found = f(constant if around_arguments else w, X, Y)[1]
-        return jnp.sum(w * jax.lax.stop_gradient(found))
-
-    for around_arguments in (True, False):
-        assert_close(jax.grad(scaled)(W, around_arguments), mean_square(EXAMPLES))
-
-
 def test_a_batch_of_one_that_would_mix():
     """With one example nothing can meet."""
     f = hs.grad(lambda w, x: jnp.sum(jnp.sum(x @ w, 0) ** 2), statistics=SQUARES)
@@ -221,21 +183,16 @@ def test_bfloat16_parameters_accumulate_in_float32():
 
 
 @pytest.mark.parametrize("strategy", ["square", "lift", "loop"])
-def test_complex_parameters(strategy):
-    """The gradient is `jax.grad`'s, the conjugate of the steepest ascent; its second moment is
-    real.
-    """
+def test_many_equal_examples_are_not_summed_in_low_precision(strategy):
+    """1 added to a bfloat16 again and again stops at 256."""
 
-    def power(w, x):
-        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
+    def narrow(w, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ w).astype(jnp.float32) ** 2, -1))
 
-    w = W + 1j * W[::-1]
-    statistics = {"squares": SQUARES, "cubes": hs.mean_power(3)}
-    gradient, found = hs.grad(power, statistics=statistics, strategy=strategy)(w, X)
-    examples = alone(power)(w, X)
-    assert_close(gradient, jax.grad(power)(w, X))
-    assert found["squares"].dtype == jnp.float32
-    assert_close(found, {"squares": mean_square(examples), "cubes": jnp.mean(examples**3, 0)}, 1e-4)
+    w, row = W.astype(jnp.bfloat16), X[:1].astype(jnp.bfloat16)
+    f = hs.grad(narrow, statistics=SQUARES, strategy=strategy)
+    one = jax.grad(narrow)(w.astype(jnp.float32), row.astype(jnp.float32))
+    assert_close(f(w, jnp.repeat(row, 1500, 0))[1], one**2, 2**-5)
 
 
 def test_rewrite_with_picked_gradients():
@@ -270,11 +227,6 @@ WRONG = {
         ValueError,
         "there is no example axis 3",
     ),
-    "no axis": (
-        {"batch_argnums": (1, 2), "in_axes": None},
-        ValueError,
-        "in_axes names no axis",
-    ),
     "too few axes": (
         {"batch_argnums": (1, 2), "in_axes": (0,)},
         ValueError,
@@ -290,8 +242,6 @@ WRONG = {
         ValueError,
         "loss_reduction is 'none'; it is one of",
     ),
-    "on_mixing": ({"on_mixing": "ignore"}, ValueError, "on_mixing is 'ignore'; it is one of"),
-    "strategy": ({"strategy": "fast"}, ValueError, "strategy is 'fast'; it is one of"),
     "square of all": (
         {"strategy": "square", "statistics": hs.per_example(), "batch_argnums": (1, 2)},
         ValueError,
@@ -303,16 +253,6 @@ WRONG = {
         TypeError,
         "pass a statistic, such as second_moment",
     ),
-    "a function alone": (
-        {"statistics": jnp.square},
-        TypeError,
-        "pass a statistic, such as second_moment",
-    ),
-    "a list": (
-        {"statistics": [SQUARES]},
-        TypeError,
-        "statistics is a list; pass a statistic, such as second_moment",
-    ),
 }
 
 
@@ -320,43 +260,3 @@ WRONG = {
 def test_wrong_use(options, kind, words):
     with pytest.raises(kind, match=words):
         hs.grad(loss, **{"statistics": SQUARES, **options})(W, X, Y)
-
-
-def test_an_empty_batch():
-    with pytest.raises(ValueError, match="the batch is empty"):
-        hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)(W, X[:0], Y[:0])
-
-
-SHARDED = """
-    import jax, jax.numpy as jnp, numpy as np
-    import hlo_surgery as hs
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    rng = np.random.default_rng(0)
-    w, x, y = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in [(5, 3), (16, 5), (16, 3)])
-    loss = lambda w, x, y: jnp.mean((jnp.tanh(x @ w) - y) ** 2)
-    statistics = {"squares": hs.second_moment(), "tanh": hs.mean_of(jnp.tanh)}
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=statistics)
-    plain = f(w, x, y)
-    put = lambda a, *spec: jax.device_put(a, NamedSharding(mesh, P(*spec)))
-    arguments = put(w), put(x, "data"), put(y, "data")
-    assert len(arguments[1].sharding.device_set) == 8
-    for g in (f, jax.jit(f)):
-        for a, b in zip(jax.tree.leaves(g(*arguments)), jax.tree.leaves(plain), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    print("sharded over", len(jax.devices()))
-"""
-
-
-def test_sharded_batch():
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SHARDED)],
-        env={**os.environ, **flags},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip() == "sharded over 8"

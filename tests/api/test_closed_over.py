@@ -37,19 +37,14 @@ def drawn(key):
 
 CLOSED_OVER = {
     "a number": (jnp.float32(3), lambda p, x, c: c * loss(p, x)),
-    "a Python number": (3, lambda p, x, c: c * loss(p, x)),
     "an array": (jnp.arange(3.0), lambda p, x, c: loss(p, x + c)),
-    "an index": (1, lambda p, x, c: loss({**p, "out": p["out"] * p["out"][c]}, x)),
     "a key": (jax.random.key(1), lambda p, x, c: loss(p, x * drawn(c))),
-    "a key of another kind": (jax.random.key(1, impl="rbg"), lambda p, x, c: loss(p, x * drawn(c))),
-    "a raw key": (jax.random.PRNGKey(1), lambda p, x, c: loss(p, x * drawn(c))),
     "a table beside constants": (
         jnp.eye(3),
         lambda p, x, c: loss(p, (x @ c)[:, np.array([2, 0, 1])] + np.arange(3.0)),
     ),
     "a flag": (jnp.bool_(True), lambda p, x, c: jnp.where(c, 2 * loss(p, x), loss(p, x))),
     "in a jitted function": (2.0, lambda p, x, c: jax.jit(lambda x: loss(p, c * x))(x)),
-    "in a remat": (2.0, lambda p, x, c: jax.checkpoint(lambda p: loss(p, c * x))(p)),
     "in a scan": (
         2.0,
         lambda p, x, c: jax.lax.scan(lambda s, w: (s + c * loss(p, w * x), None), 0.0, X[0])[0],
@@ -84,18 +79,12 @@ def test_the_line_of_a_refusal_is_the_users():
 ONES = jax.tree.map(jnp.ones_like, SCANNED)
 STATISTICS = {
     "clipped_mean": lambda c: hs.clipped_mean(c),
-    "clipped_mean of float64": lambda c: hs.clipped_mean(
-        np.float64(0.5) if isinstance(c, float) else c
-    ),
-    "clipped_mean of an integer": lambda c: hs.clipped_mean(jnp.asarray(4 * c, jnp.int32)),
     "clipped_mean by parameter": lambda c: hs.clipped_mean(c, per="parameter"),
     "weighted_mean": lambda c: hs.weighted_mean(lambda n: jnp.minimum(1, c / n)),
-    "weighted_mean by table": lambda c: hs.weighted_mean(lambda n: n * (c * jnp.arange(4))),
     "inner_products": lambda c: hs.inner_products(jax.tree.map(lambda x: c * x, ONES)),
     "mean_clipped": hs.mean_clipped,
     "mean_of": lambda c: hs.mean_of(lambda g: jnp.tanh(g * c) + 1),
     "histogram": lambda c: hs.histogram(jnp.array([-1.0, 0.0, 0.5, 2.0]) * c),
-    "histogram, one edge": lambda c: hs.histogram([-1.0, c, 0.75]),
     "polynomial": lambda c: hs.polynomial([c, 1.0, 2 * c]),
     "linear_combination": lambda c: hs.linear_combination(
         [(c, hs.mean_abs()), (1.0, hs.mean_clipped(c))]
@@ -131,16 +120,6 @@ def test_a_clip_norm_for_every_step_without_compiling_anew():
     for c in (0.1, 5.0):
         assert_close(step(P, X, c), hs.grad(loss, statistics=hs.clipped_mean(c))(P, X)[1])
     assert step._cache_size() == 1
-
-
-def test_what_a_scan_carries():
-    def step(c, _):
-        return 2 * c, hs.grad(lambda p, x: c * loss(p, x), statistics=hs.clipped_mean(c))(P, X)
-
-    _, (gradients, means) = jax.lax.scan(step, 0.1, None, length=2)
-    for i, c in enumerate([0.1, 0.2]):
-        expected = hs.grad(lambda p, x, c=c: c * loss(p, x), statistics=hs.clipped_mean(c))(P, X)
-        assert_close(jax.tree.map(lambda a, i=i: a[i], (gradients, means)), expected)
 
 
 def test_a_traced_bound_that_is_none_makes_nan():

@@ -63,40 +63,6 @@ def test_a_callback_is_called_once_a_call(told, outer, ordered):
         same(got, want if scale == 1 else outer(hs.grad(quiet, statistics=STATISTICS))(W, 2 * X))
 
 
-def test_in_loops_and_branches_each_round_is_told(told):
-    weights = jnp.stack([W[:, :3], -W[:, :3]])
-
-    def loss(w, x, tell):
-        def layer(h, one):
-            tell(h)
-            return jnp.tanh(h @ one), None
-
-        return jnp.mean(jnp.sum(jax.lax.scan(jax.checkpoint(layer), x, w)[0] ** 2, -1))
-
-    def tell(h):
-        jax.debug.callback(told.hear, h.sum())
-
-    f = hs.grad(lambda w, x: loss(w, x, tell), statistics=STATISTICS)
-    got, heard = told.after(f, weights, X)
-    plain = jax.jit(jax.grad(lambda w, x: loss(w, x, tell)))
-    assert heard == told.after(plain, weights, X)[1]
-    assert len(set(heard)) == 2
-    want = hs.grad(lambda w, x: loss(w, x, lambda h: None), statistics=STATISTICS)(weights, X)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
-
-
-def test_what_rests_on_an_unheard_call_alone_is_left_out(told):
-    def loss(w, x):
-        total = jax.lax.stop_gradient(x.sum())
-        heard = io_callback(lambda v: told.hear(v) or v, jax.ShapeDtypeStruct((), x.dtype), total)
-        _ = jnp.tanh(heard) * 2
-        return quiet(w, x)
-
-    got, heard = told.after(hs.grad(loss, statistics=STATISTICS), W, X)
-    assert len(heard) == 1
-    same(got, hs.grad(quiet, statistics=STATISTICS)(W, X))
-
-
 @pytest.mark.parametrize("call", [jax.pure_callback, io_callback])
 def test_a_result_that_is_used_is_refused(call):
     def loss(w, x):

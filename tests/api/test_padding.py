@@ -124,23 +124,6 @@ def test_strategies_of_a_dense_layer(strategy, names):
     assert_that_of_the_real(dense, (W, X), names, strategy=strategy)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_float64_is_exact(reduction):
-    def fun(w, x, real):
-        return dense(w, x, real) * (jnp.sum(real) if reduction == "sum" else 1) + jnp.sum(w**2)
-
-    options = {"batch_argnums": (1, 2), "loss_reduction": reduction}
-    statistics = {
-        k: ALL[k] for k in ("second_moment", "cos", "variance", "noise_scale", "weighted_mean")
-    }
-    with jax.enable_x64(True):
-        w, x = np.asarray(W, np.float64), np.asarray(X, np.float64)
-        found = hs.grad(fun, is_real=2, statistics=statistics, **options)(w, x, MASK)
-        expected = hs.grad(fun, statistics=statistics, **options)(w, x[MASK], MASK[MASK])
-    for a, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, e, rtol=1e-11)
-
-
 def test_padding_that_is_not_finite_and_no_real_example():
     bad = X.at[1].set(jnp.nan).at[4].set(jnp.inf)
     names = ["second_moment", "cos", "norms", "weighted_mean"]
@@ -258,19 +241,6 @@ def test_a_private_statistic_takes_the_sum():
         hs.grad(dense, is_real=2, **{**options, "loss_reduction": "mean"})(W, X, MASK)
 
 
-def by_steps(term):
-    """Of three parts, each with a term beside its examples'."""
-
-    def gradient(w, *batch):
-        own = jax.grad(lambda w, *part: total_of(w, *part) + term * jnp.sum(w**2))
-        parts = [a.reshape(3, 2, *a.shape[1:]) for a in batch]
-        return jax.lax.fori_loop(
-            0, 3, lambda i, total: total + own(w, *(a[i] for a in parts)), jnp.zeros_like(w)
-        )
-
-    return gradient
-
-
 def stacked(term):
     """Of three parts, with a term behind."""
 
@@ -279,20 +249,6 @@ def stacked(term):
         return jnp.sum(jax.lax.map(lambda part: jax.grad(total_of)(w, *part), parts), 0) + term * w
 
     return gradient
-
-
-@pytest.mark.parametrize("parts", [by_steps, stacked])
-def test_a_private_statistic_of_what_loops_add_up(parts):
-    """Beside one that takes the batch as a whole, for which the loops carry each example's own."""
-    asked = {"clipped": hs.clipped_mean(0.1), "gram": hs.gram()}
-    options = {"batch_argnums": (1, 2), "statistics": asked, "loss_reduction": "sum"}
-    real = X[MASK], MASK[MASK]
-    found = hs.rewrite(parts(0), is_real=2, **options)(W, X, MASK)[1]
-    expected = hs.grad(total_of, **options)(W, *real)[1]
-    held(found["clipped"], expected["clipped"])
-    held(found["gram"][np.ix_(MASK, MASK)], expected["gram"])
-    with pytest.raises(hs.Refusal, match="share a term"):
-        hs.rewrite(parts(0.5), is_real=2, **options)(W, X, MASK)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

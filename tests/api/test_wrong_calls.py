@@ -42,10 +42,7 @@ WHEN_MADE = {
         TypeError,
         "statistics has the key 1; keys are names",
     ),
-    "a name that is none": ({"statistics": {None: hs.norms()}}, TypeError, "has the key None"),
-    "a flag for a position": ({"batch_argnums": True}, TypeError, "batch_argnums holds True"),
     "a statistic that is not called": ({"statistics": hs.norms}, TypeError, r"such as norms\("),
-    "two positions": ({"batch_argnums": (0, "x")}, TypeError, "batch_argnums holds 'x'"),
 }
 
 
@@ -94,14 +91,6 @@ def test_a_batch_by_keyword_has_a_name():
         hs.rewrite(jax.grad(loss), statistics=hs.norms())
 
 
-def test_a_train_step_takes_a_batch_by_name():
-    optax = pytest.importorskip("optax")
-    step = hs.train_step(lambda w, *, x: loss(w, x), optax.sgd(0.1), batch_argnames="x")
-    plain = hs.train_step(loss, optax.sgd(0.1))
-    state = optax.sgd(0.1).init(W)
-    assert_same(step(jnp.array(W), state, x=X)[0], plain(jnp.array(W), state, X)[0])
-
-
 @pytest.mark.parametrize("around", [lambda f: f, jax.jit])
 def test_a_function_with_statistics_is_not_mapped(around):
     with pytest.raises(NotImplementedError, match=r"cannot be mapped by jax.vmap; call it"):
@@ -118,7 +107,6 @@ def gradient_module():
 WAYS_OF_SEGMENTS = {
     "train_step": lambda: hs.train_step(loss, None, segments=IDS),
     "grad": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None),
-    "value_and_grad": lambda: hs.value_and_grad(loss, statistics=hs.norms(), segments=IDS),
     "rewrite_module": lambda: hs.rewrite_module(
         gradient_module(), batch=["x"], statistics=hs.norms(), segments=IDS
     ),

@@ -2,13 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
+import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hlo_surgery import dumps as whole_files
+from hlo_surgery.dumps import write_atomically
 from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, SQUARES, answered, rejected
 
 TWO = """!h = tensor<2xf16>
@@ -40,17 +41,6 @@ def test_no_command_replaces_its_module(name, way, tmp_path):
     asked = (*MLP_BATCH, *SQUARES) if name in ("report", "rewrite") else ()
     said = rejected(name, module, "--plot" if name == "cost" else "-o", out, *asked)
     assert f"would replace {module}" in said
-    assert module.read_bytes() == content
-
-
-def test_rewrite_does_not_replace_what_stdin_reads(tmp_path):
-    module = tmp_path / "module.mlir"
-    module.write_bytes(content := Path(MLP).read_bytes())
-    program = "from hlo_surgery.cli.commands import main; main()"
-    asked = ["rewrite", "-", *MLP_BATCH, *SQUARES, "-o", str(module)]
-    with module.open("rb") as stdin:
-        done = subprocess.run([sys.executable, "-c", program, *asked], stdin=stdin, check=False)
-    assert done.returncode == 2
     assert module.read_bytes() == content
 
 
@@ -125,3 +115,49 @@ def test_an_array_is_of_the_argument_that_it_names(names, keys, tmp_path):
 def test_an_array_that_may_be_of_two_arguments(names, keys, said, tmp_path):
     asked, _ = run(tmp_path, names, **dict(zip(keys, (ONE, OTHER, OTHER), strict=False)))
     assert said in rejected(*asked)
+
+
+@pytest.fixture(params=["nameless", "named"])
+def way(request, monkeypatch):
+    """With files without a name, and where the system has none."""
+    if request.param == "named":
+        monkeypatch.setattr(whole_files, "_nameless", lambda folder: None)
+    elif whole_files._nameless(Path("/tmp")) is None:
+        pytest.skip("this system has no files without a name")
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_file_keeps_its_mode_and_a_link_its_target(mode, tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "real").chmod(mode)
+    (tmp_path / "link").symlink_to("real")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == mode
+    assert sorted(os.listdir(tmp_path)) == ["link", "real"]
+
+
+def test_nothing_is_left_of_what_is_cut_short(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"old")
+
+    def killed(*_):
+        raise SystemExit
+
+    monkeypatch.setattr(os, "fchmod", killed)
+    with pytest.raises(SystemExit):
+        write_atomically(tmp_path / "file", b"new")
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+@pytest.mark.usefixtures("way")
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for():
+    if not Path("/proc/self").is_dir():
+        pytest.skip("this system has no folder that takes no files")
+    with pytest.raises(
+        FileNotFoundError, match=r"cannot write /proc/o\.mlir: No such file"
+    ) as said:
+        write_atomically(Path("/proc/o.mlir"), b"module")
+    assert str(said.value).count("o.mlir") == 1
