@@ -4,13 +4,11 @@ import itertools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hlo_surgery as hs
 from hlo_surgery import estimators
 
 EPS = float(np.finfo(np.float32).eps)
@@ -50,25 +48,6 @@ def test_variance_is_the_sample_variance(gradients):
     np.testing.assert_allclose(
         estimators.mean_squared(adam, micro, g.size), expected, rtol=0, atol=atol
     )
-
-
-@pytest.mark.parametrize(("effective", "factor"), [(None, 16), (16, 16), (1, 1)])
-def test_moment_ratio_divides_by_the_effective_variance(effective, factor):
-    g = np.random.default_rng(2).normal(1.0, 1.0, (50, 16))
-    spread = g.var(axis=-1, ddof=1)
-    expected = factor * (g.mean(axis=-1) ** 2 - spread / 16) / spread
-    found = estimators.moment_ratio(*nus(g), 16, effective)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def standard_error_of_ratio(moments, batch_size, mu, sigma):
-    """Of mean mu2 / mean sigma2, whose error to first order is the mean of (mu2 - ratio * sigma2) /
-    sigma**2.
-    """
-    squared = np.asarray(estimators.mean_squared(*moments, batch_size), np.float64)
-    spread = np.asarray(estimators.variance(*moments, batch_size), np.float64)
-    errors = (squared - mu**2 / sigma**2 * spread) / sigma**2
-    return errors.std() / math.sqrt(errors.size)
 
 
 def reference_ema(values, decay):
@@ -154,66 +133,6 @@ def test_limits_of_sign_snr():
     assert estimators.sign_snr(0.0) == 0
     assert estimators.sign_snr(1.18) < 1.18
     assert estimators.sign_snr(1.19) > 1.19
-
-
-@pytest.mark.parametrize("draw", ["normal", "zeros and signs"])
-def test_gradient_snr_of_averages_approaches_the_true_snr(draw):
-    rng, shape = np.random.default_rng(7), (100_000, 8)
-    if draw == "normal":
-        g, mu, sigma = rng.normal(0.4, 1.0, shape), 0.4, 1.0
-    else:
-        g, mu, sigma = (
-            rng.choice([-1.0, 0.0, 1.0], shape, p=[0.1, 0.5, 0.4]),
-            0.3,
-            math.sqrt(0.5 - 0.09),
-        )
-    moments = nus(g)
-    found = float(estimators.gradient_snr(*(nu.mean() for nu in moments), 8))
-    assert abs(found**2 - (mu / sigma) ** 2) < 5 * standard_error_of_ratio(moments, 8, mu, sigma)
-
-
-def test_gradient_snr_is_zero_where_the_estimate_of_the_mean_is_negative():
-    assert estimators.gradient_snr(0.0, 1.0, 4) == 0
-
-
-def test_estimators_take_what_a_rewritten_gradient_returns():
-    rng = np.random.default_rng(8)
-    params = {"w": rng.normal(size=(3, 2)).astype(np.float32), "b": np.zeros(2, np.float32)}
-    x = rng.normal(size=(6, 3)).astype(np.float32)
-
-    def loss(params, x):
-        return jnp.mean(jnp.sum(jnp.tanh(x @ params["w"] + params["b"]), axis=-1))
-
-    gradients, stats = hs.grad(
-        loss, statistics={"nu": hs.second_moment(), "each": hs.per_example()}
-    )(params, x)
-    adam = jax.tree.map(jnp.square, gradients)
-    spread = estimators.variance(adam, stats["nu"], 6)
-    for name, examples in stats["each"].items():
-        expected = np.asarray(examples, np.float64).var(axis=0, ddof=1)
-        np.testing.assert_allclose(
-            spread[name], expected, atol=16 * EPS * float(stats["nu"][name].max())
-        )
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        estimators.mean_squared,
-        estimators.variance,
-        estimators.moment_ratio,
-        estimators.gradient_snr,
-    ],
-)
-def test_every_estimate_keeps_the_tree_and_computes_in_float32(function):
-    adam = {"w": jnp.full((2, 3), 1, jnp.bfloat16), "b": [jnp.float32(1)]}
-    micro = {"w": jnp.full((2, 3), 3, jnp.bfloat16), "b": [jnp.float32(3)]}
-    found = jax.jit(function, static_argnums=2)(adam, micro, 4)
-    assert jax.tree.map(jnp.shape, found) == {"w": (2, 3), "b": [()]}
-    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
-    for size in (1, 0, -2):
-        with pytest.raises(ValueError, match="batch_size must be at least 2"):
-            function(adam, micro, size)
 
 
 @pytest.mark.parametrize("effective", [0, -1.0])

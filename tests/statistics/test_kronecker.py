@@ -1,4 +1,4 @@
-"""Kronecker factors: by every form of program those of the operands by hand."""
+"""Kronecker factors, and second moments in their eigenbases: of any form of program as by hand."""
 
 import functools
 
@@ -150,42 +150,6 @@ def test_factors_beside_padding_and_of_a_sum():
     held(f(SEQUENCE, IDS.at[real == 0].set(3), real)[1], expected_of_sequence("expand", REAL))
 
 
-def accumulated(p, ids):
-    """The gradient in a loop over microbatches of three."""
-    parts = ids.reshape(2, 3, T)
-
-    def step(total, part):
-        return jax.tree.map(jnp.add, total, jax.grad(sequence)(p, part)), None
-
-    zeros = jax.tree.map(jnp.zeros_like, p)
-    total, _ = jax.lax.scan(step, zeros, parts)
-    return jax.tree.map(lambda g: g / 2, total)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-def test_factors_of_microbatches_are_those_of_the_batch(form):
-    f = hs.rewrite(accumulated, batch_argnums=1, statistics=hs.kronecker_factors(form))
-    held(f(SEQUENCE, IDS)[1], expected_of_sequence(form))
-
-
-def test_factors_of_microbatches_with_padding():
-    real = jnp.zeros(B).at[jnp.array(REAL)].set(1)
-
-    def summed(p, ids, real):
-        def step(total, part):
-            own = jax.grad(lambda p: jnp.sum(losses(p, part[0]) * part[1]))(p)
-            return jax.tree.map(jnp.add, total, own), None
-
-        zeros = jax.tree.map(jnp.zeros_like, p)
-        total, _ = jax.lax.scan(step, zeros, (ids.reshape(2, 3, T), real.reshape(2, 3)))
-        return jax.tree.map(lambda g: g / jnp.sum(real), total)
-
-    how = {"batch_argnums": (1, 2), "is_real": 2}
-    f = hs.rewrite(summed, statistics=hs.kronecker_factors(), **how)
-    held(f(SEQUENCE, IDS, real)[1], expected_of_sequence("expand", REAL))
-
-
 IMAGES = draw(B, 7, 6, 3)
 FILTERS = {
     "first": draw(3, 2, 3, 4),
@@ -244,26 +208,11 @@ TWICE = {"w": draw(D, D), "experts": draw(2, D, F)}
 ROWS_OF_X = draw(B, D)
 
 
-def twice_of_one(p, x, tap):
-    h = jnp.tanh(tap("w", x, x @ p["w"]))
-    h = jnp.tanh(tap("w", h, h @ p["w"]))
-    both = [tap(f"experts{i}", jnp.sin(h + i), jnp.sin(h + i) @ p["experts"][i]) for i in range(2)]
-    return jnp.sum(both[0] * both[1])
-
-
 def twice(p, x):
     h = jnp.tanh(jnp.tanh(x @ p["w"]) @ p["w"])
     shifted = jnp.sin(h[:, None] + jnp.arange(2)[:, None])
     both = jnp.einsum("bed,edf->bef", shifted, p["experts"])
     return jnp.mean(jnp.sum(both[:, 0] * both[:, 1], -1))
-
-
-@pytest.mark.parametrize("form", SLOW_REDUCE)
-def test_uses_are_positions_and_experts_are_apart(form):
-    found = hs.grad(twice, statistics=hs.kronecker_factors(form))(TWICE, ROWS_OF_X)[1]
-    expected = by_hand(twice_of_one, TWICE, ROWS_OF_X, form)
-    sides = zip(expected["experts0"], expected["experts1"], strict=True)
-    held(found, {"w": expected["w"], "experts": [np.stack(side) for side in sides]})
 
 
 def squares(p, x):
@@ -284,3 +233,56 @@ def test_what_is_added_as_it_is_is_a_table_of_which_every_row_is_looked_up(form)
     looked_up = hs.grad(added, batch_argnums=(1, 2), **ask)(w, ROWS_OF_X, rows)[1]
     assert as_it_is.left.shape == (D,)
     held({"w": as_it_is}, {"w": looked_up})
+
+
+def squares_in(bases, own):
+    """The mean of (P' g Q)**2, from gradients [B, *parameter] and Kronecker factors' bases."""
+
+    def turned(g, basis):
+        left, right = (np.asarray(side, np.float64) for side in basis)
+        rank = max(left.ndim, right.ndim)
+        left, right = (
+            side if side.ndim == rank else np.eye(side.shape[-1]) for side in (left, right)
+        )
+        matrix = np.reshape(g, (*left.shape[:-2], left.shape[-1], right.shape[-1]))
+        return (np.swapaxes(left, -1, -2) @ matrix @ right).reshape(g.shape)
+
+    return {
+        name: np.mean([turned(np.asarray(g, np.float64), bases[name]) ** 2 for g in rows], 0)
+        for name, rows in own.items()
+    }
+
+
+def heads(p, x):
+    rows = jnp.sin(x[:, None] + jnp.arange(T)[:, None])
+    return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("btd,hdf->bthf", rows, p["w"])), (1, 2, 3)))
+
+
+def one_position(p, x):
+    return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("bd,hdf->bhf", x, p["w"])), (1, 2)))
+
+
+HEADS = {"w": draw(2, D, F)}
+EIGENBASES = {
+    "heads": (heads, HEADS, ROWS_OF_X),
+    "heads of one position": (one_position, HEADS, ROWS_OF_X),
+    "dense": (squares, DENSE, ROWS_OF_X),
+    "sequences": (sequence, SEQUENCE, IDS),
+    "experts": (twice, TWICE, ROWS_OF_X),
+}
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("sequences", "experts", "heads")]
+
+
+@pytest.mark.parametrize("name", ["dense", "heads of one position", *SLOW])
+def test_second_moments_in_eigenbases(name):
+    loss, params, x = EIGENBASES[name]
+    bases = hs.eigenbases(hs.grad(loss, statistics=hs.kronecker_factors())(params, x)[1])
+    own = jax.vmap(lambda row: jax.grad(loss)(params, row[None]))(x)
+    found = jax.jit(lambda b: hs.grad(loss, statistics=hs.second_moment_in(b))(params, x)[1])(bases)
+    expected = squares_in(bases, own)
+    for key, value in expected.items():
+        np.testing.assert_allclose(
+            found[key], value, rtol=1e-4, atol=1e-5 * value.max(), err_msg=key
+        )

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.measures import projections
 from hlo_surgery.passes.measures.projections import random_signs
 from tools.exactness.projections_by_definition import (
-    dense_projections_of,
     projections_of,
 )
 
@@ -77,30 +75,11 @@ def test_projections_are_those_of_the_definition(strategy):
     held(f(P, IDS)[1], by_output(projections_of))
 
 
-def test_dense_projections_in_blocks():
-    def wide(w, x):
-        return jnp.mean(jnp.sin(x @ w) @ jnp.ones(600))
-
-    w, x = draw(30, 600), draw(3, 30)
-    f = hs.grad(wide, statistics=hs.projected(K, kind="dense"))
-    own = jax.vmap(lambda x: jax.grad(wide)(w, x[None]))(x)
-    held({"w": f(w, x)[1]}, {"w": dense_projections_of(np.asarray(own, np.float64), K)})
-
-
 def test_signs_are_the_same_for_ever():
     """What has been written to disk with one version must fit what another computes."""
     found = random_signs(3, (1, 2), 2, 40)
     as_text = ["".join("+" if s > 0 else "-" for s in row) for row in np.asarray(found)]
     assert as_text == SIGNS
-
-
-@pytest.mark.parametrize("seed", [3, (1 << 40) + 3, (1 << 64) - 1])
-@pytest.mark.parametrize(("count", "k"), [(7, 3), (300, 40), (1, 32), (0, 4)])
-def test_signs_that_are_written_are_those_that_are_drawn(count, k, seed, monkeypatch):
-    """Few are constants of the program, and many are drawn as it runs."""
-    written = random_signs(seed, (2, 5), count, k)
-    monkeypatch.setattr(projections, "WRITTEN", -1)
-    np.testing.assert_array_equal(written, random_signs(seed, (2, 5), count, k))
 
 
 @pytest.mark.parametrize(
