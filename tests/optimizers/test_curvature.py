@@ -133,35 +133,6 @@ def test_kfac_follows_its_reference():
     assert_followed(path, in_turn(path, refresh, step))
 
 
-def test_factors_of_some_and_a_diagonal_of_others_of_stacks_and_tables():
-    """Each parameter between the inverses of its own damped matrices."""
-    damping = 0.1
-    params = {"stack": draw(2, 3, 4), "table": draw(5, 4), "plain": draw(3)}
-    roots = draw(2, 3, 3), draw(2, 4, 4)
-    left, right = (root @ root.swapaxes(1, 2) for root in roots)
-    curvature = {
-        "stack": hs.KroneckerFactors(left, right),
-        "table": hs.KroneckerFactors(jnp.arange(5.0), right[0]),
-        "plain": jnp.arange(3.0),
-    }
-    optimizer = optax.chain(ho.kfac(1.0, b1=0.0, damping=damping), optax.clip_by_global_norm(1e9))
-    state = ho.with_curvature(optimizer.init(params), curvature)
-    updates, _ = optimizer.update(params, state)
-
-    def between(left, gradient, right):
-        pi = np.sqrt(np.trace(left) / len(left) / (np.trace(right) / len(right)))
-        shifts = pi * damping**0.5 * np.eye(len(left)), damping**0.5 / pi * np.eye(len(right))
-        return np.linalg.solve(left + shifts[0], gradient) @ np.linalg.inv(right + shifts[1])
-
-    expected = {
-        "stack": np.stack([between(left[i], params["stack"][i], right[i]) for i in range(2)]),
-        "table": between(np.diag(np.arange(5.0)), params["table"], right[0]),
-        "plain": params["plain"] / (np.arange(3.0) + damping),
-    }
-    for name, value in expected.items():
-        np.testing.assert_allclose(updates[name], -value, rtol=2e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

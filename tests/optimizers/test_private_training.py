@@ -86,36 +86,6 @@ def test_steps_parameters_and_seeds_have_noise_of_their_own():
     assert np.abs(correlations).max() < STANDARD_ERRORS / np.sqrt(COUNT)
 
 
-def linear(p, x):
-    return jnp.mean(jnp.sum(jnp.tanh(x @ p), -1))
-
-
-def ran(seed, multiplier, steps=2, momentum=None):
-    """The parameters [200, 200] after some real train steps."""
-    optimizer = ho.dp_sgd(0.1, 0.7, multiplier, seed, momentum)
-    step = hs.train_step(linear, optimizer)
-    params = jnp.zeros((200, 200))
-    state = optimizer.init(params)
-    for t in range(steps):
-        params, state, _ = step(
-            params, state, np.random.default_rng(t).normal(size=(SIZE, 200)).astype(np.float32)
-        )
-    return np.asarray(params, np.float64)
-
-
-def test_a_train_step_adds_it():
-    """Of both the clipped mean is the same in a first step: with the batch size that the step found
-    itself.
-    """
-    assert_normal(ran(0, MULTIPLIER, steps=1) - ran(0, 0.0, steps=1), 0.1 * MULTIPLIER * 0.7 / SIZE)
-
-
-def test_the_same_seed_makes_the_same_run():
-    first, again, other = (ran(seed, MULTIPLIER, momentum=0.9) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, again)
-    assert np.mean(first == other) < 0.01
-
-
 @pytest.mark.parametrize(
     ("per", "groups"),
     [
@@ -200,3 +170,49 @@ def test_an_example_that_is_not_finite_moves_nothing(make):
     assert (moved[2] != w).all()
     np.testing.assert_array_equal(moved[0], moved[2])
     np.testing.assert_array_equal(moved[1], moved[2])
+
+
+ZEROS = {name: jnp.zeros(10_000) for name in ("a", "b", "c")}
+
+
+def noise_of(optimizer, params=ZEROS):
+    noise, _ = optimizer.update(
+        params, optimizer.init(params), params, clipped_mean=params, batch_size=1
+    )
+    return noise
+
+
+def private(seed):
+    return ho.private_gradient(1.0, 1.0, seed)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_every_bit_of_a_seed_counts(x64):
+    with jax.enable_x64(x64):
+        seeds = [
+            1,
+            *(1 + 2**bit for bit in range(1, 64)),
+            *((1 + 2**bit).to_bytes(8, "big") for bit in (0, 40)),
+        ]
+        words = [tuple(np.asarray(private(seed).init(ZEROS).key).tolist()) for seed in seeds]
+    assert words[:64] == [divmod(seed, 2**32) for seed in seeds[:64]]
+    assert words[64:] == [(0, 2), (256, 1)]
+
+
+@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
+def test_keys_are_seeds(generator):
+    """As often as one likes: a state is donated, its key is not."""
+    key = jax.random.key(7, impl=generator)
+    optimizer = private(key)
+    first = noise_of(optimizer)["a"]
+    optimizer.init(ZEROS).key.delete()
+    np.testing.assert_array_equal(noise_of(optimizer)["a"], first)
+    if generator == "threefry2x32":
+        for same in (7, jax.random.PRNGKey(7), np.uint32(7), (7).to_bytes(8, "big")):
+            np.testing.assert_array_equal(noise_of(private(same))["a"], first)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, b"short", b"nine bytes", 1.0, "0", None])
+def test_what_is_no_seed(seed):
+    with pytest.raises((TypeError, ValueError), match="seed is"):
+        private(seed)
