@@ -43,23 +43,6 @@ def test_rows_are_those_of_f(tmp_path, batch_size):
         index.rows["['a']"][0] = 1
 
 
-def test_rows_of_projected_gradients(tmp_path):
-    """With jnp arrays, a ragged end, and what NumPy has no type for."""
-
-    def loss(w, x):
-        return jnp.mean(jnp.tanh(x @ w) ** 2)
-
-    w, f = jnp.ones((3, 4)), hs.grad(loss, statistics=hs.projected(2))
-    index = write_index(lambda x: f(w, x)[1], jnp.asarray(DATA["x"]), tmp_path / "a", batch_size=5)
-    whole = f(w, DATA["x"])[1]
-    np.testing.assert_allclose(index.rows["rows"], whole, rtol=1e-5, atol=1e-6)
-    narrow = write_index(
-        lambda x: f(w, x)[1].astype(jnp.bfloat16), DATA["x"], tmp_path / "b", batch_size=5
-    )
-    assert narrow.rows["rows"].dtype == np.float32
-    np.testing.assert_allclose(narrow.rows["rows"], whole, rtol=1e-2, atol=1e-4)
-
-
 # By what is interrupted, in its how manieth call, how many rows are done then: batches of 4, of
 # which each is two arrays.
 INTERRUPTED = {
