@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.cli.costs import WORK
 from tests.cli.test_cli import MLP, answered, rejected
 
 
@@ -73,26 +72,6 @@ def test_cost_against_another_shows_ratios(matmuls):
     assert found["cost"]["flops"] == pytest.approx(3 * found["against"]["flops"], rel=0.01)
     assert found["cost"]["staircase"][0].keys() == {"instruction", "bytes"}
     assert found["cost"]["estimated_seconds"] is None
-
-
-def test_loops_by_data_are_pointed_out(tmp_path):
-    looped = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x))
-    (tmp_path / "loop.mlir").write_text(looped.lower(jnp.ones(3)).as_text())
-    shown = answered("cost", tmp_path / "loop.mlir", "--target", "cpu").stdout
-    assert "loops whose trip count depends on data: 1, so that work and time are unknown" in shown
-    assert [row[0] for name, row in cells(shown).items() if name in WORK] == ["unknown"] * 3
-    assert (
-        json.loads(answered("cost", tmp_path / "loop.mlir", "--json").stdout)["cost"]["flops"]
-        is None
-    )
-
-
-def test_cost_draws_a_picture(tmp_path, matmuls):
-    pytest.importorskip("matplotlib")
-    answered("cost", matmuls[1], "--against", matmuls[0], "--plot", tmp_path / "memory.png")
-    picture = (tmp_path / "memory.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert picture.endswith(b"IEND\xaeB`\x82")
 
 
 REFUSED = {
