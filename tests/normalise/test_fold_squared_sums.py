@@ -51,16 +51,11 @@ def over_examples(statistic):
 
 STATISTICS = {
     "second moment": lambda g: jnp.mean(g**2, 0),
-    "sum of squares": lambda g: jnp.sum(jnp.square(g), 0),
-    "mean": lambda g: jnp.mean(g, 0),
     "absolute value": lambda g: jnp.mean(jnp.abs(g), 0),
     "sign": lambda g: jnp.mean(jnp.sign(g), 0),
     "cube": lambda g: jnp.mean(g**3, 0),
-    "fifth power": lambda g: jnp.mean(jnp.abs(g) ** 5.0, 0),
     "scaled": lambda g: jnp.sqrt(jnp.mean((1.5 * g) ** 2, 0)),
     "norms": lambda g: jnp.sqrt(jnp.sum(g**2, tuple(range(1, g.ndim)))),
-    "norms of flat gradients": jax.vmap(lambda g: jnp.linalg.norm(g.ravel())),
-    "examples last": lambda g: jnp.sum(jnp.moveaxis(g, 0, -1) ** 2, -1),
 }
 
 
@@ -102,28 +97,14 @@ RANGES = {
         [0, 0, 0],
         [1e25, 1e25],
     ),
-    "some zero": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [0, 1e-30, 1e-10], [1e25, 1]),
     "sign of nan": (lambda h, e: jnp.mean(jnp.sign(outer(h, e)), 0), [np.inf, 1, 1], [0, 1]),
-    "sign of what is far smaller": (
-        lambda h, e: jnp.mean(jnp.sign(outer(h, e)), 0),
-        [1e-30, 1e10, -1e-30, 1],
-        [1e-5, 1],
-    ),
     "nan": (lambda h, e: jnp.mean(jnp.abs(outer(h, e)), 0), [np.nan, 0, 1], [0, np.inf]),
-    "overflow": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [1e15, 1e-30, 0, 1], [1e10, 0, 1]),
     "scaled up": (
         lambda h, e: jnp.sum((outer(h, e) * np.float32(1e20)) ** 2, 0),
         [1e-25, 1e-24],
         [1, 0],
     ),
-    "scaled down": (
-        lambda h, e: jnp.sum((outer(h, e) * np.float32(1e-20)) ** 2, 0),
-        [1e25, 1e24],
-        [1, 0],
-    ),
     "both wide": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [1e15, 1e-15, 0], [1e15, 1e-15, 0]),
-    "fourth power": (lambda h, e: jnp.mean(outer(h, e) ** 4, 0), [1e-30, 1e-28, 0], [1e29, 1e31]),
-    "norms": (lambda h, e: jnp.sum(outer(h, e) ** 2, (1, 2)), [0, 1e-30, 1e-20], [1e25, 1e30]),
 }
 
 
@@ -136,22 +117,6 @@ def test_finite_stays_finite_and_nan_stays_nan(name):
     assert "stablehlo.case" in optimized.module(h, e).text()
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_optimized_functions_compose_with_jit_and_are_lowered_once():
-    calls = []
-
-    def moments(params, x, y):
-        calls.append(x.shape)
-        return over_examples(STATISTICS["second moment"])(params, x, y)
-
-    optimized, args = optimize(moments), example()
-    expected = jax.jit(lambda *args: jax.tree.map(jnp.sqrt, moments(*args)))(*args)
-    calls.clear()
-    found = jax.jit(lambda *args: jax.tree.map(jnp.sqrt, optimized(*args)))(*args)
-    assert_close(found, expected, np.finfo(np.float32).eps)
-    optimized(*args)
-    assert calls == [(7, 6)]
 
 
 def test_no_gradient_of_every_example_is_left():
