@@ -3,8 +3,6 @@ plugin for CUDA but no GPU.
 """
 
 import importlib.util
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -18,7 +16,7 @@ from hlo_surgery.targets.gpus import GPUS, PLUGINS, description
 from hlo_surgery.targets.target import find_target
 from tests.cli.test_cli import MLP
 from tests.cli.test_cli_costs import answered, cells
-from tests.targets.test_live_memory import mlp, struct
+from tests.targets.test_estimated_time import mlp, struct
 
 compiles = pytest.mark.skipif(
     not any(map(importlib.util.find_spec, PLUGINS)), reason="needs JAX's plugin for CUDA"
@@ -77,22 +75,3 @@ def test_the_commands_say_what_is_not_known():
     rows = cells(said)
     assert rows["kernels launched"][-1] == "1.000 x"
     assert "peak memory" in answered("compile", MLP, "--target", "gpu:b200").stdout
-
-
-STARTED = """
-import jax
-jax.numpy.ones(3).block_until_ready()
-import hlo_surgery as hs
-print(len(hs.find_target("gpu:a100:1x1x2").devices))
-"""
-
-
-@compiles
-@pytest.mark.parametrize("platforms", ["cpu", None])
-def test_jax_may_have_started_before(platforms, monkeypatch):
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.delenv("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", raising=False)
-    if platforms:
-        monkeypatch.setenv("JAX_PLATFORMS", platforms)
-    ran = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True)
-    assert ran.stdout == "2\n", ran.stderr
