@@ -166,17 +166,3 @@ def test_what_cancellation_leaves_is_exact(f, size):
     expected = lengths(shares(f, W, arguments))
     assert expected[-1] == 0
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-def test_zero_gradients():
-    """Of examples that hold nothing, and of one whose rows are all dropped."""
-    ids = np.array([[0, 1], [ROWS, ROWS], [2, 2]], np.int32)
-    arguments = (np.where(np.arange(B)[:, None, None] == 0, 0, H), ids)
-    statistics = {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)}
-    _, found = with_statistics(embedding, arguments, statistics)(W, *arguments)
-    expected = shares(embedding, W, arguments)
-    assert np.array_equal(found["norms"][:2], [0, 0])
-    np.testing.assert_allclose(found["norms"], lengths(expected), rtol=ROUNDING)
-    np.testing.assert_allclose(
-        found["clipped"], expected[2] / lengths(expected)[2] / B, rtol=0, atol=ROUNDING
-    )

@@ -69,17 +69,6 @@ def with_statistics_of_layer(statistic, placed=lambda made: made, **planning):
     )
 
 
-def plan_of(shape, statistic=None, **planning):
-    w, x = (
-        jax.ShapeDtypeStruct(shape[-2:], jnp.float32),
-        jax.ShapeDtypeStruct(shape[:-1], jnp.float32),
-    )
-    f = hs.grad(
-        lambda w, x: jnp.mean(x @ w), statistics=statistic or hs.second_moment(), **planning
-    )
-    return f.explain(w, x).outputs[0]
-
-
 OPTIONS = [
     {},
     {"shards": 2},
@@ -101,32 +90,6 @@ def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
         dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk, batched=1),
     )
     assert_right(hs.grad(loss, statistics=MEASURED, **options)(W, X))
-
-
-@pytest.mark.parametrize(
-    ("options", "widest_chunk"),
-    [({"shards": 2}, 4), *(pytest.param(o, 1, marks=pytest.mark.slow) for o in OPTIONS)],
-    ids=str,
-)
-def test_nor_those_of_whole_gradients(options, widest_chunk, monkeypatch):
-    monkeypatch.setitem(
-        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk)
-    )
-    asked = {
-        "sum": hs.sum_of(lambda w: jnp.cos(w.sum()), "global"),
-        "squares": hs.weighted_second_moment(jnp.cos),
-    }
-    found, (own, _) = hs.grad(loss, statistics=asked, **options)(W, X)[1], by_definition()
-    norms = jnp.linalg.norm(own.reshape(B, -1), axis=1)
-    np.testing.assert_allclose(found["sum"], jnp.cos(own.sum((1, 2))).sum(), rtol=1e-5)
-    squares = jnp.mean((jnp.cos(norms)[:, None, None] * own) ** 2, 0)
-    np.testing.assert_allclose(found["squares"], squares, rtol=1e-5, atol=1e-9)
-
-
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-def test_a_gradient_that_is_not_reused_keeps_its_bits(strategy):
-    f = hs.grad(loss, statistics=hs.mean_of(jnp.cos), strategy=strategy, reuse_gradient=False)
-    np.testing.assert_array_equal(f(W, X)[0], jax.jit(jax.grad(loss))(W, X))
 
 
 # Cycles of norms and gradient of a dense layer over those of its plain gradient, for v5e: by the
@@ -151,24 +114,6 @@ def test_norms_are_had_as_xla_for_tpu_has_them_fastest(shape):
     (taken,) = f.explain(*layer_structs(*shape)).outputs[0].strategies.values()
     cycles = DENSE_NORMS[shape]
     assert cycles[taken] <= 1.1 * min(cycles.values())
-
-
-def test_what_is_chosen_is_predicted_to_be_the_fastest_in_budget():
-    for size in (2, 64, 1024):
-        plan = plan_of((size, 16, 32, 32), hs.mean_of(jnp.cos), target="cpu")
-        (taken,) = plan.strategies.values()
-        assert plan.predicted[taken].seconds == min(p.seconds for p in plan.predicted.values())
-
-
-def test_a_budget_turns_lifting_into_a_loop_over_chunks():
-    own, size = 512 * 512 * 4, 64
-    plenty, little = (
-        plan_of((size, 256, 512, 512), target="gpu", memory_budget=n * own) for n in (2 * size, 8)
-    )
-    assert plenty.strategies == {"second_moment": "lift"}
-    assert little.strategies == {"second_moment": "loop"}
-    assert little.chunk == 8
-    assert plenty.predicted["lift"].temporaries == size * own
 
 
 def test_a_budget_bounds_the_temporaries_of_xla(monkeypatch):

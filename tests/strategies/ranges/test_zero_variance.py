@@ -31,17 +31,6 @@ def trained(optimizer, x):
     return runs
 
 
-def test_steps_are_of_32_learning_rates_where_the_variance_is_zero():
-    runs = trained(
-        ho.micro_adam_var(RATE, **BOUND),
-        np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
-    )
-    for before, after in pairwise(runs):
-        np.testing.assert_allclose(after["b"] - before["b"], -32 * RATE, rtol=1e-5)
-        assert (abs(after["decays"] - before["decays"]) <= 32 * RATE * 1.001).all()
-        assert (abs(after["w"] - before["w"]) < 10 * RATE).all()
-
-
 @pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_equal_and_opposite_examples(name, scale):
