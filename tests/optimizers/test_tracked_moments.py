@@ -88,7 +88,7 @@ VARIANCE = EXAMPLES_OF_SCALE.var(0)
 SQUARED_MEAN = EXAMPLES_OF_SCALE.mean(0) ** 2
 
 
-def drawn(size):
+def every_batch(size):
     """Every batch of a size that can be drawn, with replacement: all are as likely."""
     numbers = itertools.product(range(len(EXAMPLES_OF_SCALE)), repeat=size)
     return np.array([EXAMPLES_OF_SCALE[list(each)] for each in numbers])
@@ -111,7 +111,7 @@ def assert_close(found, variance, squared_mean):
 def test_both_parts_are_unbiased(size):
     each = {"all": hs.noise_scale(), "each": hs.noise_scale("parameter")}
     f = hs.grad(loss, statistics=each)
-    batches = jnp.asarray(drawn(size), jnp.float32)
+    batches = jnp.asarray(every_batch(size), jnp.float32)
     every = jax.lax.map(lambda x: f(PARAMS_OF_SCALE, x)[1], batches)
     mean = jax.tree.map(lambda a: a.mean(0), every)
     assert_close(mean["all"], VARIANCE.sum(), SQUARED_MEAN.sum())

@@ -127,10 +127,6 @@ STATISTICS = {
 }
 
 
-def struct(*shape, dtype=jnp.float32):
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
 def loss(p, x):
     """Layers of a scan, and a dense layer whose width no tile divides."""
     h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w.astype(h.dtype)), None), x, p["layers"])
