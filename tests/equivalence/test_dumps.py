@@ -11,7 +11,6 @@ import pytest
 from jax import export
 
 import hlo_surgery as hs
-from tests.products import covering
 
 DUMPS = Path(__file__).resolve().parent.parent.parent / "fixtures" / "dumps"
 METAS = {
@@ -82,26 +81,6 @@ BETWEEN = re.compile(r"_jax_0\.(4\.38|7\.2)$")
 def test_a_dump_of_any_age_is_rewritten(name):
     module = rewritten(file_of(name), axes_of(name))
     assert_references(name, module.call(*inputs(name)))
-
-
-@pytest.mark.parametrize(
-    ("name", "suffix"),
-    covering(
-        ["by_platform_cpu_tpu_jax_0.4.30", "sharded_export_jax_0.10.2", "donated_jax_0.4.30"],
-        [".mlir", ".mlirbc", ".jax_export"],
-    ),
-)
-def test_what_is_saved_says_the_same(name, suffix, tmp_path):
-    rewritten(file_of(name), axes_of(name)).save(tmp_path / f"saved{suffix}")
-    assert_references(name, hs.load(tmp_path / f"saved{suffix}").call(*inputs(name)))
-
-
-@pytest.mark.parametrize("name", ["sharded_gspmd_jax_0.4.30", "sharded_shardy_jax_0.10.2"])
-def test_a_dump_for_several_devices_runs_on_one_as_it_is(name):
-    for i, gradient in enumerate(hs.load(file_of(name)).call(*inputs(name))):
-        np.testing.assert_allclose(
-            gradient, np.load(DUMPS / name / "reference.npz")[f"grad{i}"], rtol=2e-5, atol=1e-7
-        )
 
 
 @pytest.mark.parametrize(
