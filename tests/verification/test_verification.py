@@ -115,22 +115,6 @@ def test_a_statistic_off_by_a_thousandth_is_caught(statistic, output):
     assert verdict.why.startswith(f"{statistic}/")
 
 
-def test_one_wrong_sign_of_one_example_is_caught():
-    def change(outputs):
-        outputs[5] = outputs[5].at[0, 0].add(-2 / 5)
-        return outputs
-
-    assert verdict_on(change, {"signs": hs.mean_sign()}).verdict == "not equivalent"
-
-
-def test_the_square_of_the_mean_is_no_second_moment():
-    verdict = verdict_on(lambda outputs: [*outputs[:4], *(g * g for g in outputs[:4])])
-    assert verdict.verdict == "not equivalent"
-    assert str(verdict).startswith(
-        "not equivalent: second_moment/['hidden']['bias'] is not that of"
-    )
-
-
 def test_statistics_in_the_wrong_order_are_caught():
     def change(outputs):
         outputs[4:] = outputs[8:] + outputs[4:8]
@@ -174,16 +158,6 @@ def test_data_taken_as_constant_makes_it_not_applicable(name, line):
     assert verdict.verdict == "not applicable"
     assert line in verdict.why
     assert all(c.passes for c in verdict.comparisons if c.kind == "output")
-
-
-def test_a_changed_output_is_caught_where_copies_do_not_apply():
-    module, options, inputs = fixture("masked_mean")
-    rewritten = hs.rewrite_module(module, statistics=hs.second_moment(), **options)
-    changed = altered(rewritten, scaled(0, 1.001))
-    assert (
-        verify_rewritten(module, changed, request(module, **options), inputs).verdict
-        == "not equivalent"
-    )
 
 
 def test_a_gradient_that_is_zero_but_for_rounding_is_no_mismatch():

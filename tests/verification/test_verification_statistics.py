@@ -224,32 +224,6 @@ def test_rewritten_fixtures_are_equivalent(name):
     assert verdict.verdict == "equivalent", verdict
 
 
-@pytest.mark.parametrize(("reduce", "reduction"), [(jnp.mean, "mean"), (jnp.sum, "sum")])
-def test_losses_and_sums(reduce, reduction):
-    original = module(reduce)
-    inputs = [P["b"], P["w"], X]
-    statistics = {
-        "losses": hs.per_example_losses(),
-        "norms": hs.norms(),
-        "clipped": hs.clipped_mean(0.8),
-    }
-    options = {"batch": [2], "statistics": statistics, "loss_reduction": reduction}
-    assert verify(original, inputs=inputs, **options).verdict == "equivalent"
-    own, b, w = truth()
-    request = make_request(original, [2], statistics, None, reduction, "refuse", {})
-    plain = [np.asarray(a) for a in original.call(*inputs)]
-    claims = [own, norm(b, w), *CLAIMS["clipped"][1](b, w)]
-    assert (
-        verify_rewritten(original, Claimed([*plain, *claims]), request, inputs).verdict
-        == "equivalent"
-    )
-    wrong = verify_rewritten(original, Claimed([*plain, own[::-1], *claims[1:]]), request, inputs)
-    assert (wrong.verdict, wrong.why) == (
-        "not equivalent",
-        "losses is not that of the examples' gradients",
-    )
-
-
 def sequence_loss(w, x):
     return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, (1, 2)))
 
