@@ -131,3 +131,9 @@ def test_accumulation_that_would_lose_statistics_is_refused():
     """That of optax adds up the gradient alone."""
     with pytest.raises(TypeError, match="multi_steps"):
         ho.required_statistics(optax.MultiSteps(ho.micro_adam(0.01), 2), PARAMS)
+
+
+@pytest.mark.parametrize(("base", "size"), [(0, 16), (-8, 16), (16, 0), ("16", 16)])
+def test_batch_sizes_that_are_none(base, size):
+    with pytest.raises(ValueError, match=r"batch_size_rule takes a positive (base_)?batch_size"):
+        ho.batch_size_rule(0.1, base, size)

@@ -139,3 +139,39 @@ def test_limits_of_sign_snr():
 def test_an_effective_batch_size_must_be_positive(effective):
     with pytest.raises(ValueError, match="effective_batch_size must be positive"):
         estimators.moment_ratio(1.0, 2.0, 4, effective)
+
+
+def standard_error_of_ratio(moments, batch_size, mu, sigma):
+    """Of mean mu2 / mean sigma2, whose error to first order is the mean of (mu2 - ratio * sigma2) /
+    sigma**2.
+    """
+    squared = np.asarray(estimators.mean_squared(*moments, batch_size), np.float64)
+    spread = np.asarray(estimators.variance(*moments, batch_size), np.float64)
+    errors = (squared - mu**2 / sigma**2 * spread) / sigma**2
+    return errors.std() / math.sqrt(errors.size)
+
+
+@pytest.mark.parametrize("r", [0.0, 0.05, 0.5, 1.5])
+def test_sampled_sign_snr_agrees_with_the_closed_form(r):
+    count = 400_000
+    mean = np.sign(np.random.default_rng(6).normal(r, 1.0, count)).mean()
+    # The standard error of mean is sqrt((1 - mean**2) / count), and the SNR changes by (1 -
+    # mean**2)**-1.5 of that.
+    error = 1 / ((1 - mean**2) * math.sqrt(count))
+    assert abs(float(estimators.sampled_sign_snr(mean)) - float(estimators.sign_snr(r))) < 5 * error
+
+
+@pytest.mark.parametrize("draw", ["normal", "zeros and signs"])
+def test_gradient_snr_of_averages_approaches_the_true_snr(draw):
+    rng, shape = np.random.default_rng(7), (100_000, 8)
+    if draw == "normal":
+        g, mu, sigma = rng.normal(0.4, 1.0, shape), 0.4, 1.0
+    else:
+        g, mu, sigma = (
+            rng.choice([-1.0, 0.0, 1.0], shape, p=[0.1, 0.5, 0.4]),
+            0.3,
+            math.sqrt(0.5 - 0.09),
+        )
+    moments = nus(g)
+    found = float(estimators.gradient_snr(*(nu.mean() for nu in moments), 8))
+    assert abs(found**2 - (mu / sigma) ** 2) < 5 * standard_error_of_ratio(moments, 8, mu, sigma)

@@ -286,3 +286,16 @@ def test_second_moments_in_eigenbases(name):
         np.testing.assert_allclose(
             found[key], value, rtol=1e-4, atol=1e-5 * value.max(), err_msg=key
         )
+
+
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_rows_that_are_added_along_the_last_axis_are_those_of_the_table(form):
+    """Their elements were taken in the order in which the site has them."""
+    w, x = draw(ROWS, F), draw(B, F, T)
+    along_first = lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x + w[:T].T), (1, 2)))  # noqa: E731
+    turned = lambda w, x: along_first(w, jnp.swapaxes(x, 1, 2))  # noqa: E731
+    plain = lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x + w[:T]), (1, 2)))  # noqa: E731
+    ask = {"statistics": hs.kronecker_factors(form)}
+    expected = hs.grad(plain, **ask)(w, jnp.swapaxes(x, 1, 2))[1]
+    held({"w": hs.grad(along_first, **ask)(w, x)[1]}, {"w": expected})
+    held({"w": hs.grad(turned, **ask)(w, jnp.swapaxes(x, 1, 2))[1]}, {"w": expected})

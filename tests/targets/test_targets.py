@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import hlo_surgery as hs
 from hlo_surgery.optimizers import dp_sgd, micro_adam
 from hlo_surgery.targets import target as targets
-from hlo_surgery.targets.costs import cost
+from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 
 CALLBACK = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
@@ -208,3 +208,9 @@ def test_an_export_returns_the_same():
     exported = export.export(jax.jit(f))(w, x)
     again = export.deserialize(exported.serialize()).call(w, x)
     jax.tree.map(np.testing.assert_array_equal, again, jax.jit(f)(w, x))
+
+
+def test_what_jax_compiled_already_has_a_cost():
+    compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
+    assert cost_of(compiled, "cpu") == cost_of(compiled, find_target("cpu"))
+    assert cost_of(compiled, "cpu").flops == 2 * 64**3
