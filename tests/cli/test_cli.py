@@ -362,3 +362,16 @@ def test_demo_ends_equivalent_and_shows_the_costs():
         for program in ("plain", "rewritten", "vmap, one by one", "vmap, all at once"):
             assert [line for line in lines if f"│ {model}" in line and program in line]
         assert [line for line in lines if re.match(SHARES.format(model), line)]
+
+
+def test_a_pass_says_how_much_it_did(tmp_path):
+    def squares(w, x):
+        return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, x) ** 2, 0)
+
+    whole, out = tmp_path / "whole.mlir", tmp_path / "out.mlir"
+    weights = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+    batch = jax.ShapeDtypeStruct((4, 1, 3), jnp.float32)
+    whole.write_text(jax.jit(squares).lower(weights, batch).as_text())
+    options = ("rewrite", whole, "--pass", "fold_squared_sums", "-o", out)
+    assert "1 output of the original, 1 sum folded" in answered(*options).stdout
+    assert json.loads(answered(*options, "--json").stdout)["folded"] == 1

@@ -128,3 +128,24 @@ def test_a_loop_is_hoisted_for_the_rounds_that_it_has(kind):
     each = np.einsum("t,tbij->bij", np.array([*times.values()]), residual_products(w, x, y))
     np.testing.assert_allclose(gradient, each.sum(0), rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(rows, each, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("i8", "LT", 0, 100, 120),
+        ("i8", "LE", 0, 1, 127),
+        ("i8", "GT", 0, -100, -120),
+        ("i8", "GE", 0, -1, -128),
+        ("ui8", "GE", 9, 255, 0),
+        ("ui8", "LT", 0, 200, 250),
+        ("i16", "LT", 0, 30000, 32000),
+        ("i32", "LT", 0, 2000000000, 2100000000),
+        ("i8", "NE", 1, 1, 0),
+        ("i8", "LT", 0, -128, 100, "subtract"),
+        ("ui8", "GE", 4, 1, 0, "subtract"),
+    ],
+)
+def test_a_counter_that_leaves_its_type_is_not_known(row):
+    assert counted(*row) is None
+    assert len(run(*row)) not in (0, 1)

@@ -340,3 +340,23 @@ def test_each_real_examples_own_is_clipped():
 def test_what_all_share_is_refused(loss, why):
     with pytest.raises(hs.Refusal, match=why):
         private(loss)
+
+
+@pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()])
+def test_rows_added_where_an_example_says(statistic):
+    """Each step adds to the row that its example looks up: what it adds is weighed, not where."""
+    table, ids = jax.random.normal(KEYS[0], (8, 7)), jnp.array([1, 3, 1, 0, 7, 3])
+
+    def added(table, x, i):
+        return jnp.zeros_like(table).at[i].add(jnp.tanh(table[i] * x))
+
+    def gradient(table, x, ids):
+        def step(total, example):
+            x, i = example
+            return total.at[i].add(jnp.tanh(table[i] * x) / 6), None
+
+        return lax.scan(step, jnp.zeros_like(table), (x, ids))[0]
+
+    _, found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistic)(table, X, ids)
+    g = jax.vmap(added, (None, 0, 0))(table, X, ids)
+    np.testing.assert_allclose(found, statistic.phi(g).mean(0), rtol=1e-5)
