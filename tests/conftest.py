@@ -58,7 +58,6 @@ DEFAULT_FLAGS = {
     "test_norm_ranges",
     "test_segments",
     "test_square_ranges",
-    "test_variance",
 }
 # What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
 # steps, every layout over several devices (one of them is in test_train_step_mesh), and forms of

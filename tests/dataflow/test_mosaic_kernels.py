@@ -16,7 +16,6 @@ from jax.experimental.pallas import tpu as pltpu
 
 import hlo_surgery as hs
 from hlo_surgery.module import load
-from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.modules import inline_calls
 
@@ -184,48 +183,6 @@ def test_what_meets_in_a_kernel_is_refused(name):
 def kernels(module):
     ops = mlir.all_operations(module.code)
     return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
-
-
-PAIRS = jnp.ones((B, B, L, D))
-# Of these no dimension of the grid is one of the operands and results.
-WITHOUT_FACTORS = {
-    **{
-        name: REFUSED[name]
-        for name in (
-            "in reverse",
-            "written in reverse",
-            "one after the other, with what is kept",
-            "one after the other, with what is left",
-            "one after the other, with their sum",
-            "two at a time",
-        )
-    },
-    "all of it in reach": REFUSED["all of it in reach"],
-    "one for most": REFUSED["two of them, one for most"],
-    "a part of them": lambda x: called(copied, x, maps=[in_order], grid=(B // 2,)),
-    "windows beyond the end": lambda x: called(copied, x, maps=[in_order], block=(2, L, D)),
-    "a diagonal": lambda x: called(
-        lambda x, pair, out: copied(x, out),
-        x,
-        PAIRS,
-        maps=[in_order, pl.BlockSpec((1, 1, L, D), lambda b: (b, b, 0, 0))],
-    ),
-    "rows of a constant in reverse": lambda x: called(
-        added,
-        x,
-        E,
-        maps=[in_order, lambda b: (B - 1 - b, 0, 0)],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WITHOUT_FACTORS)
-def test_what_is_no_index_is_no_factor(name):
-    lowered = jax.jit(WITHOUT_FACTORS[name]).trace(X).lower(lowering_platforms=("tpu",))
-    module = load(lowered.as_text())
-    (op,) = kernels(module)
-    rule = kernel_rule(op)
-    assert rule is None or rule.blocked == set(range(len(rule.sizes)))
 
 
 def prefetched(x, order):

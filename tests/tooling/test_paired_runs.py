@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
-from hlo_surgery.optimizers.adam import AdamState
 from tools.experiments.paired import replay
 from tools.experiments.paired.claims import Difference, holm, paired
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS
@@ -29,16 +27,16 @@ from tools.experiments.training.private import SQUARES, private_micro_adam
 TINY = Size("small", V=256, L=16, N=1, H=1, c=0.02)
 
 
-def text():
+def pinned():
     return data.load(None, TINY.L, TINY.V)
 
 
 def test_a_run_is_that_of_the_training_loop(tmp_path):
     contender = CONTENDERS["micro_adam, clipped"]
     rate = contender.rate(0)
-    made = Training("micro_adam, clipped", text(), TINY, BATCH_SIZE).record(rate, 3)
+    made = Training("micro_adam, clipped", pinned(), TINY, BATCH_SIZE).record(rate, 3)
     run = Run(TINY, contender.method, rate, BATCH_SIZE, 3, contender.clip_norm)
-    log = train(run, text(), tmp_path)
+    log = train(run, pinned(), tmp_path)
     assert made.loss == log.final
     np.testing.assert_allclose(made.curve, [row["loss"] for row in log.rows], atol=1e-6)
 
@@ -109,26 +107,6 @@ def test_the_papers_update_has_no_bound(name):
         assert step <= -32
 
 
-@pytest.mark.parametrize(
-    ("rule", "decays"),
-    [
-        ("along the schedule", [0.0, 1.0, 0.5]),
-        ("constant", [1.0, 1.0, 1.0]),
-        ("as AdamW", [0.0, 10**0.25, 0.5 * 10**0.25]),
-        ("none", [0.0, 0.0, 0.0]),
-    ],
-)
-def test_rules_of_decay(rule, decays):
-    """At the rate next to the centre, a quarter of a decade above it."""
-    (contender,) = {
-        cell.name: cell.contender
-        for (line, level), cell in SWEEPS["decay"].cells.items()
-        if (line, level) == ("Adam", rule)
-    }.values()
-    shares = np.array([0.0, 1.0, 0.5])
-    np.testing.assert_allclose(contender.decays(shares, contender.rate(1), BATCH_SIZE), decays)
-
-
 @cache
 def trained(name, rate=0.02, seed=3):
     text = data.load(None, TINY.L, TINY.V)
@@ -166,6 +144,14 @@ def lm():
     return SimpleNamespace(
         data=data, logs=logs, loop=loop, methods=methods, model=model, moments=moments
     )
+
+
+@pytest.fixture(scope="module")
+def text(lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for i in range(40):
+        (folder / f"{i:02}.txt").write_text(f"def f{i}(x):\n    return x + {i}\n" * 20)
+    return lm.data.load(folder, length=8, vocabulary=128)
 
 
 @pytest.fixture(scope="module")
@@ -209,30 +195,3 @@ def test_an_interrupted_run_goes_on(lm, text, uninterrupted, tmp_path, monkeypat
     assert 1 < seen[first] <= first + 1
     assert curve(ended) == curve(log)
     assert curve(lm.logs.read_log(tmp_path / run.name, log.header)) == curve(log)
-
-
-def test_the_second_moment_in_training_is_vmaps(lm, text, tiny):
-    """The average that MicroAdam divides by, after each of its steps, in float64 from `vmap`."""
-    run = lm.methods.Run(tiny, "micro_adam", 1e-2, batch_size=4)
-    params, state = jax.device_put(lm.loop.start(run), jax.devices()[0])
-    step = hs.train_step(lm.model.loss, run.optimizer())
-    per_example = jax.jit(
-        jax.vmap(lambda p, x: jax.grad(lm.model.loss)(p, x[None]), in_axes=(None, 0))
-    )
-    average = jax.tree.map(lambda p: np.zeros(p.shape), params)
-    for number in range(8):
-        batch = text.batch(number, run.batch_size, run.seed)
-        squares = jax.tree.map(
-            lambda g: np.mean(np.square(np.float64(g)), 0), per_example(params, batch)
-        )
-        average = jax.tree.map(lambda v, s: 0.95 * v + 0.05 * s, average, squares)
-        params, state, _ = step(params, state, batch)
-        (adam,) = [s for s in jax.tree.leaves(state, is_leaf=is_adam) if is_adam(s)]
-        for got, want in zip(
-            jax.tree.leaves(adam.v.average), jax.tree.leaves(average), strict=True
-        ):
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * want.max())
-
-
-def is_adam(x):
-    return isinstance(x, AdamState)
