@@ -241,6 +241,19 @@ def test_a_private_statistic_takes_the_sum():
         hs.grad(dense, is_real=2, **{**options, "loss_reduction": "mean"})(W, X, MASK)
 
 
+def by_steps(term):
+    """Of three parts, each with a term beside its examples'."""
+
+    def gradient(w, *batch):
+        own = jax.grad(lambda w, *part: total_of(w, *part) + term * jnp.sum(w**2))
+        parts = [a.reshape(3, 2, *a.shape[1:]) for a in batch]
+        return jax.lax.fori_loop(
+            0, 3, lambda i, total: total + own(w, *(a[i] for a in parts)), jnp.zeros_like(w)
+        )
+
+    return gradient
+
+
 def stacked(term):
     """Of three parts, with a term behind."""
 
@@ -249,6 +262,20 @@ def stacked(term):
         return jnp.sum(jax.lax.map(lambda part: jax.grad(total_of)(w, *part), parts), 0) + term * w
 
     return gradient
+
+
+@pytest.mark.parametrize("parts", [by_steps, stacked])
+def test_a_private_statistic_of_what_loops_add_up(parts):
+    """Beside one that takes the batch as a whole, for which the loops carry each example's own."""
+    asked = {"clipped": hs.clipped_mean(0.1), "gram": hs.gram()}
+    options = {"batch_argnums": (1, 2), "statistics": asked, "loss_reduction": "sum"}
+    real = X[MASK], MASK[MASK]
+    found = hs.rewrite(parts(0), is_real=2, **options)(W, X, MASK)[1]
+    expected = hs.grad(total_of, **options)(W, *real)[1]
+    held(found["clipped"], expected["clipped"])
+    held(found["gram"][np.ix_(MASK, MASK)], expected["gram"])
+    with pytest.raises(hs.Refusal, match="share a term"):
+        hs.rewrite(parts(0.5), is_real=2, **options)(W, X, MASK)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

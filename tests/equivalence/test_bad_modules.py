@@ -207,3 +207,26 @@ def indexed(w, x):
 def test_an_index_behind_a_chain_is_refused():
     with pytest.raises(hs.Refusal):
         hs.grad(indexed, statistics=hs.second_moment())(W, X)
+
+
+def test_the_source_line_of_a_deep_call():
+    """Each call of a function in another is a frame of what is inlined at last."""
+    rows = f"tensor<{B}x3xf32>"
+    head = f"-> {rows} {{"
+    calls = "\n".join(
+        f"func.func private @f{i}(%x: {rows}) {head}"
+        f'%y = func.call @f{i + 1}(%x) : ({rows}) -> {rows} loc("m.py":{i}:1) return %y : {rows} }}'
+        for i in range(DEEP)
+    )
+    module = f"""func.func @main(%w: tensor<3xf32>, %x: {rows}) -> tensor<3xf32> {{
+      %y = func.call @f0(%x) : ({rows}) -> {rows} loc("main.py":7:1)
+      %c = stablehlo.constant dense<0.0> : tensor<f32>
+      %g = stablehlo.reduce(%y init: %c) applies stablehlo.add across dimensions = [0] :
+        ({rows}, tensor<f32>) -> tensor<3xf32>
+      return %g : tensor<3xf32> }}
+      {calls}
+      func.func private @f{DEEP}(%x: {rows}) {head}
+        %y = stablehlo.custom_call @unknown(%x) : ({rows}) -> {rows} loc("m.py":{DEEP}:1)
+        return %y : {rows} }}"""
+    with pytest.raises(hs.Refusal, match=r"^main.py:7: refused"):
+        hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment())

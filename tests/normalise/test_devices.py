@@ -377,7 +377,10 @@ def test_groups_that_are_no_axes_are_refused():
 
 
 BODIES_OF_REDUCTIONS = {
+    "an op more": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>\n%r = stablehlo.negate %n : "
+    "tensor<f32>",
     "an op that is not returned": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>",
+    "one device's value twice": "%r = stablehlo.add %arg2, %arg2 : tensor<f32>",
     "an op that has an order": "%r = stablehlo.subtract %arg2, %arg3 : tensor<f32>",
 }
 SUMS = text(mapped(lambda x: lax.psum(x, "data"), ROW, D, ALL), X)
