@@ -55,12 +55,9 @@ SMOKE = {
 # What another way to compile could break: the ends of the range of floats, and narrow integers.
 DEFAULT_FLAGS = {
     "test_faults",
-    "test_ghost_scales",
-    "test_loop_dtypes",
     "test_norm_ranges",
     "test_segments",
     "test_square_ranges",
-    "test_variance",
 }
 # What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
 # steps, every layout over several devices (one of them is in test_train_step_mesh), and forms of
@@ -68,7 +65,6 @@ DEFAULT_FLAGS = {
 # statistic. So are the tests of `DEFAULT_FLAGS`, which have a run of their own.
 # In other files single cases are slow, most of them of products (`products.py`).
 SLOW = DEFAULT_FLAGS | {
-    "test_attribution_methods",
     "test_bench",
     "test_closed_over",
     "test_coincident_sizes",
@@ -78,7 +74,6 @@ SLOW = DEFAULT_FLAGS | {
     "test_decoder_devices",
     "test_decoder_resumed",
     "test_equinox_models",
-    "test_experiments",
     "test_fold_squared_sums",
     "test_fused",
     "test_kernels_on_meshes",
@@ -87,22 +82,15 @@ SLOW = DEFAULT_FLAGS | {
     "test_microbatches",
     "test_mosaic_kernels",
     "test_nested_microbatches",
-    "test_optimizer_composition",
-    "test_optimizer_edges",
     "test_optimizer_state",
     "test_padding",
-    "test_paired_claims",
     "test_paired_runs",
-    "test_projected_fixtures",
     "test_projections",
     "test_scripts",
-    "test_sweeps",
     "test_tpu_mesh",
     "test_train_step_optimizers",
     "test_two_processes",
-    "test_verification_planted",
     "test_verification_statistics",
-    "test_workloads",
 }
 MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}
 

@@ -2,7 +2,7 @@
 
 Of a code span `...` outside of code blocks, what is checked depends on what it looks like:
 
-    passes/ir/mlir.py, tests/loops/test_views.py::test_x                  a path, a test in it
+    passes/ir/mlir.py, tests/loops/test_parts.py::test_x                  a path, a test in it
     traits.is_linear, Axes.at                                          a name in a file or class
     jax.vmap, stablehlo.while                                             a name of JAX, an op
     GradientSlice                                                         a class, or another type

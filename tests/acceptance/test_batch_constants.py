@@ -281,22 +281,6 @@ def test_what_a_branch_on_data_returns_is_data():
         hs.grad(loss, statistics=hs.second_moment())(W, X)
 
 
-def test_what_only_an_earlier_round_over_a_loop_took_for_data_is_no_constant():
-    """In the first round the state is data yet, and its maximum a constant; no gradient depends on
-    that.
-    """
-
-    def layers(w, x):
-        h, largest = lax.scan(lambda h, _: (jnp.tanh(h @ w), h.max()), x, None, length=2)
-        return jnp.mean(h), largest
-
-    def both(w, x):
-        return jax.grad(layers, has_aux=True)(w, x)
-
-    module = jax.jit(both).lower(jnp.eye(3), X).as_text()
-    hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.clipped_mean(0.1))
-
-
 def halved_until_small(x, added, start):
     """A sum over as many rounds as the data of the batch asks for."""
 

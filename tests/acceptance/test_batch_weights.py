@@ -47,17 +47,6 @@ def test_the_normaliser_is_said_to_be_data():
     assert "taken as constant: stablehlo.reduce at" in str(hs.explain(f, PARAMS, FEATURES, WEIGHTS))
 
 
-def test_weights_of_a_sum():
-    def loss(p, x, weights):
-        return jnp.sum(weights * row_losses(p, x)) + 0.1 * jnp.sum(p["b"] ** 2)
-
-    def row_loss(p, x, w):
-        return w * row_losses(p, x) + 0.1 * jnp.sum(p["b"] ** 2) / B
-
-    examples = row_gradients(row_loss, FEATURES, WEIGHTS)
-    assert_exact(loss, (FEATURES, WEIGHTS), 0, examples, loss_reduction="sum")
-
-
 def test_a_mean_over_all_tokens_that_count():
     def loss(p, x, mask):
         return jnp.sum(mask * row_losses(p, x)) / jnp.maximum(mask.sum(), 1)
@@ -102,18 +91,6 @@ def test_dropout_drawn_for_the_whole_batch(implementation):
         0,
         row_gradients(row_loss, FEATURES, jax.random.bernoulli(key, 0.5, (B, WIDTH))),
     )
-
-
-def test_noise_drawn_for_the_whole_batch_in_time_major_order():
-    noise = jax.random.normal(jax.random.key(7), (LENGTH, B, WIDTH))
-
-    def loss(p, x):
-        return jnp.mean(row_losses(p, x + jax.random.normal(jax.random.key(7), x.shape)).mean(0))
-
-    examples = row_gradients(
-        lambda p, x, n: row_losses(p, x + n).mean(), TOKENS, noise.swapaxes(0, 1)
-    )
-    assert_exact(loss, (TOKENS.swapaxes(0, 1),), 1, examples)
 
 
 def normalised_by(number):
@@ -202,14 +179,6 @@ def test_it_is_warned_of_once_for_each_rewriting():
     assert [len(warned(lambda rows=rows: steps(3, rows))) for rows in (B, B, B - 1)] == [1, 0, 1]
 
 
-def test_a_mark_beside_which_the_value_is_used_too():
-    def loss(p, x, weights):
-        total = weights.sum()
-        return jnp.sum(weights * row_losses(p, x)) / hs.constant(total) / total
-
-    assert len(warned(lambda: as_function(loss)(PARAMS, FEATURES, WEIGHTS))) == 1
-
-
 def test_the_number_of_real_examples_is_said_by_is_real():
     """As an argument, of what a function makes of one, and by an array; a maximum is not."""
 
@@ -233,17 +202,3 @@ def test_the_number_of_real_examples_is_said_by_is_real():
     for loss, rows, is_real, count in cases:
         f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.norms(), is_real=is_real)
         assert len(warned(lambda f=f, rows=rows: f(PARAMS, FEATURES, rows))) == count
-
-
-def test_contributions_are_asked_for_by_name():
-    def centred(p, x, weights):
-        found = row_losses(p, x)
-        return jnp.mean(weights * (found - found.mean()) ** 2)
-
-    asked = {"statistics": hs.norms(), "on_mixing": "contribution"}
-    f = hs.grad(centred, batch_argnums=(1, 2), **asked)
-    assert not warned(lambda: f(PARAMS, FEATURES, WEIGHTS))
-
-
-def test_of_one_example_all_readings_are_one():
-    assert not warned(lambda: as_function(weighted_mean)(PARAMS, FEATURES[:1], WEIGHTS[:1]))

@@ -137,49 +137,6 @@ def test_contributions_flow_into_each_examples_copy(loss):
         )
 
 
-def of_sum_and_row(total, w, row):
-    return jnp.sum(jnp.tanh((row + total) @ w))
-
-
-def test_a_sum_over_all_beside_each_example_of_a_loop():
-    """The sum is the same at all steps, and so a constant beside each example, as it is without a
-    loop.
-    """
-
-    def shared(w, x):
-        total = jnp.sum(jnp.tanh(x @ w))
-        return jnp.mean(lax.map(lambda row: of_sum_and_row(total, w, row), x))
-
-    def of_copies(copies, x):
-        total = jnp.sum(rows(x, copies))
-        return jnp.mean(jax.vmap(of_sum_and_row, (None, 0, 0))(total, copies, x))
-
-    w = PARAMS["w"]
-    expected = B * jax.grad(of_copies)(jnp.stack([w] * B), X)
-    found = hs.grad(shared, statistics=hs.per_example(), **CONTRIBUTION)(w, X)[1]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max()))
-
-
-def normed(p, x):
-    h = x @ p["w"]
-    h = h - h.mean(0)
-    return squares(jnp.sin(h))
-
-
-def test_the_plan_lists_what_is_taken_as_constant():
-    plan = str(
-        hs.explain(
-            hs.grad(normed, statistics=hs.second_moment(), **CONTRIBUTION), {"w": PARAMS["w"]}, X
-        )
-    )
-    line = normed.__code__.co_firstlineno + 2
-    said = [text for text in plan.splitlines() if "constant" in text]
-    assert said == [
-        f"  taken as constant: stablehlo.reduce at {__file__}:{line}: a sum over the batch is "
-        "used as a constant"
-    ]
-
-
 def cut(p, x):
     """The same, with the mean a constant for the derivative too."""
     h = x @ p["w"]

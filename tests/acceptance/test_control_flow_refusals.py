@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.loops.test_control_flow import B, features, single, squares, stacked, zeros
+from tests.loops.test_control_flow import features, single, squares, stacked
 
 
 def centred_at_each_step(p, x):
@@ -118,51 +118,6 @@ def test_examples_now_along_one_dimension_and_now_along_another_are_refused(loss
         hs.grad(loss, statistics=hs.second_moment())(jnp.eye(4) + 0.1, features()[:4, :4])
 
 
-MASKS = np.random.default_rng(0).random((3, B, 1)).astype(np.float32)
-
-
-def linear_under_masks(p, xs):
-    """One weight for each step and example, behind a linear layer: no example reaches its gradient,
-    yet g_b differ.
-    """
-
-    def step(total, xm):
-        return total + xm[1] * (xm[0] + p["t"]), None
-
-    return jnp.mean(jnp.sum(lax.scan(step, zeros(xs), (xs, MASKS))[0], 1))
-
-
-def linear_under_dropout(p, xs):
-    def step(total, xk):
-        keep = jax.random.bernoulli(xk[1], 0.5, total.shape)
-        return total + keep * (xk[0] + p["t"]), None
-
-    return jnp.mean(
-        jnp.sum(lax.scan(step, zeros(xs), (xs, jax.random.split(jax.random.key(0), 3)))[0], 1)
-    )
-
-
-def mapped_weights(p, x):
-    return jnp.mean(
-        lax.map(lambda xm: xm[1] * jnp.sum(xm[0] + p["t"]), (x, jnp.arange(1.0, len(x) + 1)))
-    )
-
-
-def counted_examples(p, x):
-    def step(carry, row):
-        number, total = carry
-        return (number + 1, total + number * jnp.sum(row + p["t"])), None
-
-    return lax.scan(step, (1.0, 0.0), x)[0][1] / len(x)
-
-
-def weighted_microbatches(p, x):
-    def step(total, xw):
-        return total + xw[1] * jnp.mean(jnp.sum(xw[0] + p["t"], 1)), None
-
-    return lax.scan(step, 0.0, (x.reshape(2, 2, -1), jnp.array([1.0, 3.0])))[0] / 2
-
-
 def vector():
     return {"w": single()["w"][0]}
 
@@ -181,33 +136,6 @@ def penalised(p, row):
 
 def tripled(p, row):
     return 3 * own_loss(p, row)
-
-
-def by_number(kinds):
-    """A loss of one example a step, by the number of the step, and their mean."""
-
-    def loss(p, x):
-        def step(i, total):
-            return total + lax.switch(i % len(kinds), kinds, p, x[i])
-
-        return lax.fori_loop(0, len(x), step, 0.0) / len(x)
-
-    return loss
-
-
-def mapped_by_number(p, x):
-    def of_one(a):
-        return lax.cond(a[1] == 1, penalised, own_loss, p, a[0])
-
-    return jnp.mean(lax.map(of_one, (x, jnp.arange(len(x)))))
-
-
-BY_NUMBER = {
-    "a penalty at every other step": by_number([own_loss, penalised]),
-    "a penalty in place of it": by_number([own_loss, lambda p, row: penalty(p)]),
-    "one of three": by_number([own_loss, tripled, penalised]),
-    "mapped": mapped_by_number,
-}
 
 
 def of_its_choice(p, row, number):

@@ -1,4 +1,6 @@
-"""A parameter with a row for each example: row b is b's where that shows, and refused elsewhere."""
+"""Rows of parameters, draws of groups, gradients by the batch: an example's where that shows."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -73,14 +75,6 @@ def test_a_row_that_no_example_reaches_is_its_examples_or_refused(form):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_rows_that_nothing_depends_on_are_zero():
-    """Whosever they are: only what is no constant zero is refused."""
-    f = hs.grad(lambda p, x: jnp.mean(x @ p["w"]), statistics=hs.per_example())
-    found = f({"unused": ROWS, "w": jnp.ones(3)}, X)[1]
-    np.testing.assert_allclose(found["w"], X, rtol=1e-6)
-    assert not found["unused"].any()
-
-
 def test_rows_passed_as_a_batch_argument_are_each_examples():
     """The way out that the refusal names, for the other parameters of such a loss."""
     found = hs.grad(
@@ -119,24 +113,195 @@ def test_moved_rows_are_refused_or_each_examples_own(name, beside):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_all_examples_share_may_be_moved():
-    def each(p, x):
-        return jnp.sum(jnp.tanh(x) * p[::-1][:3, 0] + jnp.cumsum(p, 0)[1])
-
-    gradient, found = hs.grad(
-        lambda p, x: jnp.mean(jnp.tanh(x) @ p[::-1][:3, 0]) + jnp.cumsum(p, 0)[1].sum(),
-        statistics=hs.per_example(),
-    )(PLACES, X)
-    alone = jnp.stack([jax.grad(each)(PLACES, row) for row in X])
-    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(gradient, alone.mean(0), rtol=1e-5, atol=1e-6)
+GROUPS, EACH, D, LAYERS = 2, 3, 4, 2
+B_OF_MASKS = GROUPS * EACH
+DRAW = np.random.default_rng(0)
+W, X_OF_MASKS = (np.float32(DRAW.normal(size=shape)) for shape in ((D,), (B_OF_MASKS, D)))
+MASKS = np.float32([[1, 0, 1, 0], [0, 1, 1, 1]])
 
 
-@pytest.mark.parametrize("scaled", [lambda g: g / 4, lambda g: 0.5 * g], ids=["mean", "scaled"])
-def test_a_parameter_of_the_batch_s_size_that_nothing_uses(scaled):
-    def gradient(p, x):
-        return jax.tree.map(scaled, jax.grad(lambda p: jnp.sum(jnp.tanh(x @ p["w"])))(p))
+def rows_of(w, x):
+    return jnp.mean(jnp.tanh(jnp.sum(x * w, -1)) ** 2)
 
-    p, x = {"unused": jnp.ones(4), "w": jnp.ones(3)}, jnp.sin(jnp.arange(12.0)).reshape(4, 3)
-    how = {"batch_argnums": 1, "loss_reduction": "sum", "statistics": hs.norms("parameter")}
-    assert not hs.rewrite(gradient, **how)(p, x)[1]["unused"].any()
+
+def of_groups(regulariser):
+    def loss(w, x):
+        def one(rows, mask):
+            return rows_of(w * mask, rows) + regulariser(w, mask)
+
+        return jnp.mean(jax.vmap(one)(x.reshape(GROUPS, EACH, D), MASKS))
+
+    return loss
+
+
+def repeated(regulariser):
+    """The masked weights, repeated for the examples of each group."""
+
+    def loss(w, x):
+        masked = w * MASKS
+        own = jnp.broadcast_to(masked[:, None], (GROUPS, EACH, D)).reshape(B_OF_MASKS, D)
+        return rows_of(own, x) + regulariser(masked)
+
+    return loss
+
+
+def layered(regulariser):
+    def loss(w, x):
+        def layer(h, factor):
+            v = w * MASKS * factor
+            return jnp.tanh(h * v[:, None]), regulariser(v)
+
+        h, more = lax.scan(layer, x.reshape(GROUPS, EACH, D), jnp.arange(1.0, LAYERS + 1))
+        return jnp.mean(jnp.sum(h, -1)) + jnp.sum(more)
+
+    return loss
+
+
+def nothing(*_):
+    return 0.0
+
+
+def squares(w, mask):
+    return jnp.sum((w * mask) ** 2)
+
+
+EXACT = {
+    "masks alone": of_groups(nothing),
+    "a penalty of the weights": of_groups(lambda w, mask: jnp.sum(w**2)),
+    "repeated masks alone": repeated(nothing),
+    "masks in a scan": layered(nothing),
+    "masks in a scan, and a penalty outside": lambda w, x: layered(nothing)(w, x) + jnp.sum(w**2),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_rests_on_examples_is_given_to_them(name):
+    """An example of zeros adds nothing to these gradients."""
+    found = hs.grad(EXACT[name], statistics=hs.per_example())(W, X_OF_MASKS)[1]
+    alone = jnp.eye(B_OF_MASKS)[:, :, None] * X_OF_MASKS
+    constant = jax.grad(EXACT[name])(W, jnp.zeros_like(X_OF_MASKS))
+    own = jax.jit(jax.vmap(jax.grad(EXACT[name]), (None, 0)))(W, alone) - constant
+    np.testing.assert_allclose(found, B_OF_MASKS * own + constant, rtol=1e-4, atol=1e-5)
+
+
+def test_masks_passed_row_by_row_are_the_examples_own():
+    """The way out that the refusal names."""
+
+    def loss(w, x, masks):
+        return jnp.mean(jax.vmap(partial(one_example, w))(x, masks))
+
+    def one_example(w, row, mask):
+        return rows_of(w * mask, row) + squares(w, mask)
+
+    own = jnp.repeat(MASKS, EACH, 0)
+    found = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example())(W, X_OF_MASKS, own)[1]
+    expected = jax.vmap(jax.grad(one_example), (None, 0, 0))(W, X_OF_MASKS, own)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+B_OF_GRADIENTS = 6
+W_OF_GRADIENTS, X_OF_GRADIENTS = (
+    jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
+    for i, s in enumerate([(3, 2), (B_OF_GRADIENTS, 3)])
+)
+FORMS_OF_GRADIENTS = {
+    "as it is": lambda g: g,
+    "scaled": lambda g: 2 * g,
+    "with a dimension more": lambda g: g.reshape(B_OF_GRADIENTS, 3, 1),
+    "flat": lambda g: g.reshape(-1),
+    "in parts": lambda g: g.reshape(2, B_OF_GRADIENTS // 2, 3),
+    "in bfloat16": lambda g: g.astype(jnp.bfloat16),
+    "transposed": lambda g: g.T,
+    "a column": lambda g: g[:, 0],
+    "summed within the rows": lambda g: g.sum(1),
+    "its magnitude": lambda g: jnp.sqrt(jnp.sum(g**2, 1)),
+    "as complex": lambda g: g + 1j * g,
+    "twice": lambda g: jnp.stack([g, g]),
+}
+
+
+def centred(w, x):
+    return jnp.mean(jnp.tanh((x - x.mean(0)) @ w))
+
+
+def own(w, x):
+    return jnp.mean(jnp.tanh(x @ w))
+
+
+def alone(b):
+    """The gradient in example b's row, and zeros in the others: [B, 3]."""
+    of_b = (jnp.arange(B_OF_GRADIENTS) == b)[:, None]
+    return jnp.where(of_b, jax.grad(own, 1)(W_OF_GRADIENTS, X_OF_GRADIENTS), 0)
+
+
+@pytest.mark.parametrize("form", FORMS_OF_GRADIENTS.values(), ids=FORMS_OF_GRADIENTS.keys())
+def test_a_mean_of_what_is_differentiated_is_refused(form):
+    """No parameter is among the arguments, so that nothing else is trained."""
+
+    def gradient(x):
+        return form(jax.grad(centred, 1)(W_OF_GRADIENTS, x))
+
+    with pytest.raises(hs.Refusal, match="a sum over the examples"):
+        hs.rewrite(gradient, batch_argnums=0, statistics=hs.per_example())(X_OF_GRADIENTS)
+
+
+@pytest.mark.parametrize("both", [(0, 1), (1, 0)])
+def test_also_beside_a_gradient_of_parameters(both):
+    with pytest.raises(hs.Refusal, match="a sum over the examples"):
+        hs.grad(centred, both, batch_argnums=1, statistics=hs.second_moment())(
+            W_OF_GRADIENTS, X_OF_GRADIENTS
+        )
+
+
+IN_ROWS = ["as it is", "in bfloat16", "transposed", "a column"]
+ANYWHERE = ["flat", "in parts", "twice"]
+
+
+@pytest.mark.parametrize("name", [*IN_ROWS, *ANYWHERE])
+def test_rows_of_their_own_are_exact(name):
+    """A mean's gradient has a B-th of each example's row, wherever that lies."""
+    form = FORMS_OF_GRADIENTS[name]
+
+    def gradient(w, x):
+        return form(jax.grad(own, 1)(w, x))
+
+    result, rows = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(
+        W_OF_GRADIENTS, X_OF_GRADIENTS
+    )
+    each = [form(B_OF_GRADIENTS * alone(b)) for b in range(B_OF_GRADIENTS)]
+    np.testing.assert_array_equal(result, gradient(W_OF_GRADIENTS, X_OF_GRADIENTS))
+    np.testing.assert_allclose(rows.astype(jnp.float32), jnp.stack(each), rtol=1e-2)
+
+
+def test_what_is_returned_beside_gradients_of_parameters_may_have_rows():
+    """Logits, centred data, and a saliency that nobody asks for statistics of."""
+
+    def outputs(w, x):
+        logits = (x - x.mean(0)) @ w
+        saliency = jax.grad(centred, 1)(w, x)
+        return jax.grad(centred)(w, x), logits, x - x.mean(0), saliency
+
+    asked = {"statistics": hs.per_example(), "gradients": lambda outputs: outputs[0]}
+    f = hs.rewrite(outputs, batch_argnums=1, **asked)
+    (gradient, *others), rows = f(W_OF_GRADIENTS, X_OF_GRADIENTS)
+    constant = X_OF_GRADIENTS.mean(0)
+    each = jax.vmap(jax.grad(lambda w, e: jnp.mean(jnp.tanh((e - constant) @ w))), (None, 0))(
+        W_OF_GRADIENTS, X_OF_GRADIENTS
+    )
+    np.testing.assert_allclose(rows, each, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-4, atol=1e-6)
+    for made, expected in zip(others, outputs(W_OF_GRADIENTS, X_OF_GRADIENTS)[1:], strict=True):
+        np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
+    assert any(
+        "a sum of data" in reason.why for reason in f.explain(W_OF_GRADIENTS, X_OF_GRADIENTS).data
+    )
+
+
+BESIDE_A_SUM = {"centred": lambda x: x - x.mean(0), "scaled": lambda x: x * x.sum(0)}
+
+
+@pytest.mark.parametrize("rows", BESIDE_A_SUM.values(), ids=BESIDE_A_SUM.keys())
+def test_rows_beside_a_sum_are_refused_where_nothing_tells_of_parameters(rows):
+    asked = {"statistics": hs.per_example(), "gradients": lambda rows: rows}
+    with pytest.raises(hs.Refusal, match="a sum over the examples"):
+        hs.rewrite(rows, batch_argnums=0, **asked)(X_OF_GRADIENTS)

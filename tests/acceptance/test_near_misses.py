@@ -284,29 +284,11 @@ def test_each_gets_what_it_adds_however_often(gradient):
     np.testing.assert_allclose(found["square"], (expected**2).mean(0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("parts", "count"), [(lambda x: x, B), (of_two, B // 2)])
-def test_accumulated_in_any_order_is_accepted(parts, count):
-    gradient = hs.rewrite(
-        accumulated(parts, range(count)[::-1]), batch_argnums=1, statistics=hs.second_moment()
-    )
-    assert hs.explain(gradient, W, X).outputs
-
-
 def rows_carried(w, x):
     """The rows of one microbatch go into the next."""
     return jnp.sum(
         lax.scan(lambda s, rows: (jnp.tanh(s + rows @ w), None), jnp.zeros((2, D)), of_two(x))[0]
     )
-
-
-def weights_backwards(w, x):
-    """Each example beside a penalty, with a weight that the step looks up."""
-    weights = jnp.arange(1.0, B + 1)
-
-    def step(total, i):
-        return total + one(w, x[i]) + weights[B - 1 - i] * jnp.sum(w**2), None
-
-    return lax.scan(step, 0.0, jnp.arange(B))[0]
 
 
 def written_into_columns(w, x):
@@ -523,28 +505,13 @@ def chosen(weights):
     return lax.cond(weights[0] > 0, lambda: 1.5 * weights, lambda: weights)
 
 
-def met_at_the_first_step(w, x):
-    """A loop's state, of which the next step has another."""
-
-    def step(_, state):
-        own, total = state
-        return jnp.ones(B), total + jnp.mean(own * (x @ w).sum(1))
-
-    return lax.fori_loop(0, 2, step, (NUMBERS, 0.0))[1] + NUMBERS.sum() * w.sum()
-
-
 NUMBERS = jnp.arange(1.0, B + 1)
-SOME = np.array([1, 1, 1, 1, 1, 3.0])
 # A loss, and what each example's own row is in its gradient, beside which number of its own.
 WEIGHTS = {
     "of a loop": (carried_weights, 2.5 * NUMBERS * X.sum(1), 2.25 * B * NUMBERS),
     "before a loop": (passed_on(grown, met=True), 2.25 * NUMBERS, B * NUMBERS),
-    "behind a loop": (passed_on(grown), NUMBERS, 2.25 * B * NUMBERS),
-    "before a branch": (passed_on(chosen, met=True), 1.5 * NUMBERS, B * NUMBERS),
     "behind a branch": (passed_on(chosen), NUMBERS, 1.5 * B * NUMBERS),
-    "of a loop's first step": (met_at_the_first_step, NUMBERS + 1, B * NUMBERS),
     "numbers of the examples": (weighted(np.arange(B)), 0, np.arange(B)),
-    "the same for some": (weighted(SOME), 0, SOME),
 }
 
 

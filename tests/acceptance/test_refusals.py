@@ -57,16 +57,6 @@ def test_refusal_reads(name, text):
     assert str(refused.value) == text
 
 
-def test_the_attributes_of_a_refusal():
-    with pytest.raises(hs.Refusal) as refused:
-        rewritten("contrastive", SQUARES)
-    assert refused.value.op == "stablehlo.dot_general"
-    assert refused.value.where == f"{METAS['contrastive']['mixing']['file']}:31"
-    assert refused.value.output == "['image'] (and 1 more)"
-    assert refused.value.why in str(refused.value)
-    assert refused.value.help in str(refused.value)
-
-
 WEIGHTS = jnp.array([1.0, 2.0, 6.0])
 
 
@@ -201,3 +191,13 @@ def test_what_is_passed_already_is_no_help():
         f({"w": jnp.ones((3, 2)), "t": jnp.float32(2.0)}, jnp.ones((4, 3)))
     assert "the statistics of other parameters" in refusal.value.help
     assert "contribution" not in refusal.value.help
+
+
+def test_the_attributes_of_a_refusal():
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten("contrastive", SQUARES)
+    assert refused.value.op == "stablehlo.dot_general"
+    assert refused.value.where == f"{METAS['contrastive']['mixing']['file']}:31"
+    assert refused.value.output == "['image'] (and 1 more)"
+    assert refused.value.why in str(refused.value)
+    assert refused.value.help in str(refused.value)

@@ -226,13 +226,6 @@ def through(*steps, start="%q"):
 
 NOT = ("not", "i1")
 INTEGER, BYTE, FLOAT = ("convert", "i32"), ("convert", "ui8"), ("convert", "f32")
-KEPT = {
-    "an integer": through(INTEGER),
-    "a float": through(FLOAT),
-    "one after another": through(BYTE, FLOAT, INTEGER),
-    "not, twice": through(NOT, NOT),
-    "not, twice, and an integer between": through(NOT, INTEGER, ("convert", "i1"), NOT),
-}
 CHANGED = {
     "the integer's complement": through(NOT, INTEGER, ("not", "i32")),
     "and of none": through(INTEGER, ("not", "i32")),

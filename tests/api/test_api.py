@@ -1,10 +1,5 @@
 """The Python API: what of `jax.grad`'s interface is kept, and what goes wrong with which words."""
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,13 +58,6 @@ def test_value_and_grad_with_aux():
     assert_close(squares, mean_square(EXAMPLES))
 
 
-def test_grad_with_aux():
-    f = hs.grad(lambda w, x: (jnp.mean((x @ w) ** 2), x.sum()), has_aux=True, statistics=SQUARES)
-    (gradient, total), squares = f(W, X)
-    assert gradient.shape == squares.shape == W.shape
-    assert_close(total, X.sum())
-
-
 def test_argnums_tuple():
     def two(w, x, v, y):
         return jnp.mean(jnp.sum((jnp.tanh(x @ w) @ v - y) ** 2, axis=-1))
@@ -79,23 +67,6 @@ def test_argnums_tuple():
     assert_close(gradients, jax.grad(two, (0, 2))(W, X, v, Y))
     one = jax.vmap(lambda x, y: jax.grad(two, (0, 2))(W, x[None], v, y[None]))
     assert_close(squares, jax.tree.map(mean_square, one(X, Y)))
-
-
-def test_statistics_keep_their_names_whatever_the_order():
-    statistics = {"z": SQUARES, "all": hs.per_example(), "mean": hs.mean_abs()}
-    _, found = hs.grad(loss, batch_argnums=(1, 2), statistics=statistics)(W, X, Y)
-    assert_close(
-        found, {"z": mean_square(EXAMPLES), "all": EXAMPLES, "mean": jnp.mean(jnp.abs(EXAMPLES), 0)}
-    )
-
-
-@pytest.mark.parametrize(
-    "phi", [jnp.square, jax.lax.erf, jnp.arcsinh, lambda g: jnp.clip(g, -1, 1)]
-)
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-def test_mean_of_any_function(phi, strategy):
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.mean_of(phi), strategy=strategy)
-    assert_close(f(W, X, Y)[1], jnp.mean(phi(EXAMPLES), 0))
 
 
 @pytest.mark.parametrize(
@@ -117,24 +88,10 @@ def test_in_axes(in_axes, batch):
     assert_close(f(W, batch)[1], mean_square(EXAMPLES))
 
 
-def test_in_axes_one_for_each_argument():
-    f = hs.grad(
-        lambda w, x, y: loss(w, x.T, y), batch_argnums=(1, 2), in_axes=(1, 0), statistics=SQUARES
-    )
-    assert_close(f(W, X.T, Y)[1], mean_square(EXAMPLES))
-
-
 def test_keyword_arguments_are_shared():
     f = hs.grad(lambda w, x, *, scale: scale * jnp.mean((x @ w) ** 2), statistics=hs.per_example())
     plain = hs.grad(lambda w, x: jnp.mean((x @ w) ** 2), statistics=hs.per_example())
     assert_close(f(W, X, scale=2.0)[1], 2 * plain(W, X)[1])
-
-
-def test_python_scalars_are_traced():
-    f = hs.grad(lambda s, x, n: jnp.mean((x * s) ** n), statistics=SQUARES)
-    gradient, squares = f(2.0, X[:, 0], 2)
-    assert_close(gradient, jnp.mean(4.0 * X[:, 0] ** 2))
-    assert_close(squares, jnp.mean((4.0 * X[:, 0] ** 2) ** 2))
 
 
 def test_flags_and_strings_are_static():
@@ -160,47 +117,12 @@ def test_a_batch_of_keys(axis):
     assert_close(f(W, X, keys)[1], mean_square(alone(noisy)(W, X, keys)))
 
 
-def test_a_batch_of_raw_keys():
-    keys = jax.random.split(jax.random.PRNGKey(0), 3)
-    f = hs.grad(noisy, batch_argnums=(1, 2), statistics=SQUARES)
-    assert_close(f(W, X, keys)[1], mean_square(alone(noisy)(W, X, keys)))
-
-
-def test_a_key_that_all_examples_share():
-    def shifted(w, x, key):
-        return jnp.mean(((x + jax.random.normal(key, (4,))) @ w) ** 2)
-
-    key = jax.random.key(1)
-    expected = jax.vmap(lambda x: jax.grad(shifted)(W, x[None], key))(X)
-    assert_close(hs.grad(shifted, statistics=SQUARES)(W, X, key)[1], mean_square(expected))
-
-
-def test_keys_are_returned_as_keys():
-    def splitting(w, x, key):
-        return jnp.mean((x @ w) ** 2), jax.random.split(key)
-
-    f = hs.grad(splitting, has_aux=True, statistics=SQUARES)
-    (_, keys), _ = f(W, X, jax.random.key(1))
-    assert keys.dtype == jax.random.key(1).dtype
-    assert_close(
-        jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(1)))
-    )
-
-
 def test_inside_jit_scan_and_with_donation():
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
     expected = f(W, X, Y)
     assert_close(jax.jit(f, donate_argnums=0)(jnp.array(W), X, Y), expected)
     _, stacked = jax.lax.scan(lambda w, _: (w, f(w, X, Y)), W, None, length=2)
     assert_close(jax.tree.map(lambda a: a[1], stacked), expected)
-
-
-def test_a_constant_that_the_loss_closes_over():
-    scale = jnp.full((3, 1000), 2.0)
-    f = hs.grad(
-        lambda w, x, y: scale[0, 0] * loss(w, x, y), batch_argnums=(1, 2), statistics=SQUARES
-    )
-    assert_close(f(W, X, Y)[1], 4 * mean_square(EXAMPLES))
 
 
 def test_rewritten_once_for_each_set_of_shapes_and_dtypes():
@@ -229,42 +151,11 @@ def test_it_cannot_be_differentiated_or_mapped():
         jax.vmap(f, in_axes=(0, None, None))(W[None], X, Y)
 
 
-def test_what_it_returns_may_count_as_a_constant_of_a_derivative():
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
-
-    def scaled(w, around_arguments):
-        constant = jax.lax.stop_gradient(w)
-        found = f(constant if around_arguments else w, X, Y)[1]
-        return jnp.sum(w * jax.lax.stop_gradient(found))
-
-    for around_arguments in (True, False):
-        assert_close(jax.grad(scaled)(W, around_arguments), mean_square(EXAMPLES))
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_batch_of_one(reduction):
-    statistics = {"squares": SQUARES, "all": hs.per_example()}
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=statistics, loss_reduction=reduction)
-    gradient, found = f(W, X[:1], Y[:1])
-    assert_close(gradient, EXAMPLES[0])
-    assert_close(found, {"squares": EXAMPLES[0] ** 2, "all": EXAMPLES[:1]})
-
-
 def test_a_batch_of_one_that_would_mix():
     """With one example nothing can meet."""
     f = hs.grad(lambda w, x: jnp.sum(jnp.sum(x @ w, 0) ** 2), statistics=SQUARES)
     gradient, squares = f(W, X[:1])
     assert_close(squares, gradient**2)
-
-
-def test_a_loss_that_sums():
-    def total(w, x, y):
-        return 3 * loss(w, x, y)
-
-    f = hs.grad(total, batch_argnums=(1, 2), statistics=hs.per_example(), loss_reduction="sum")
-    gradient, examples = f(W, X, Y)
-    assert_close(gradient, 3 * jax.grad(loss)(W, X, Y))
-    assert_close(examples, EXAMPLES)
 
 
 def test_a_loss_that_sums_shares_weight_decay():
@@ -292,43 +183,16 @@ def test_bfloat16_parameters_accumulate_in_float32():
 
 
 @pytest.mark.parametrize("strategy", ["square", "lift", "loop"])
-def test_complex_parameters(strategy):
-    """The gradient is `jax.grad`'s, the conjugate of the steepest ascent; its second moment is
-    real.
-    """
+def test_many_equal_examples_are_not_summed_in_low_precision(strategy):
+    """1 added to a bfloat16 again and again stops at 256."""
 
-    def power(w, x):
-        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
+    def narrow(w, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ w).astype(jnp.float32) ** 2, -1))
 
-    w = W + 1j * W[::-1]
-    statistics = {"squares": SQUARES, "cubes": hs.mean_power(3)}
-    gradient, found = hs.grad(power, statistics=statistics, strategy=strategy)(w, X)
-    examples = alone(power)(w, X)
-    assert_close(gradient, jax.grad(power)(w, X))
-    assert found["squares"].dtype == jnp.float32
-    assert_close(found, {"squares": mean_square(examples), "cubes": jnp.mean(examples**3, 0)}, 1e-4)
-
-
-def test_mean_abs_of_complex_gradients():
-    def power(w, x):
-        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
-
-    w = W + 1j * W[::-1]
-    _, found = hs.grad(power, statistics=hs.mean_abs())(w, X)
-    assert_close(found, jnp.mean(jnp.abs(alone(power)(w, X)), 0))
-
-
-def test_a_phi_that_factors_for_real_numbers_alone():
-    """The real part: re(ab) = re(a) re(b) on the real line, and nowhere else."""
-    w = W + 1j * W[::-1]
-
-    def power(w, x):
-        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
-
-    x = X + 1j * X[:, ::-1]
-    examples = jax.vmap(jax.grad(power), (None, 0))(w, x[:, None])
-    _, means = hs.grad(power, statistics=hs.mean_of(jnp.real, factorable=True))(w, x)
-    assert_close(means, jnp.mean(jnp.real(examples), 0))
+    w, row = W.astype(jnp.bfloat16), X[:1].astype(jnp.bfloat16)
+    f = hs.grad(narrow, statistics=SQUARES, strategy=strategy)
+    one = jax.grad(narrow)(w.astype(jnp.float32), row.astype(jnp.float32))
+    assert_close(f(w, jnp.repeat(row, 1500, 0))[1], one**2, 2**-5)
 
 
 def test_rewrite_with_picked_gradients():
@@ -352,15 +216,6 @@ def test_explain_prints_sites_and_strategies():
     assert "test_api.py:" in plan
 
 
-def test_parameters_that_no_example_reaches():
-    params = {"w": W, "unused": jnp.ones(2), "none": None}
-    f = hs.grad(lambda p, x: jnp.mean((x @ p["w"]) ** 2), statistics=SQUARES)
-    gradient, squares = f(params, X)
-    assert_close(squares["unused"], jnp.zeros(2))
-    assert squares["none"] is None
-    assert_close(gradient["unused"], jnp.zeros(2))
-
-
 WRONG = {
     "no such argument": (
         {"batch_argnums": 5},
@@ -371,11 +226,6 @@ WRONG = {
         {"batch_argnums": (1, 2), "in_axes": (0, 3)},
         ValueError,
         "there is no example axis 3",
-    ),
-    "no axis": (
-        {"batch_argnums": (1, 2), "in_axes": None},
-        ValueError,
-        "in_axes names no axis",
     ),
     "too few axes": (
         {"batch_argnums": (1, 2), "in_axes": (0,)},
@@ -392,8 +242,6 @@ WRONG = {
         ValueError,
         "loss_reduction is 'none'; it is one of",
     ),
-    "on_mixing": ({"on_mixing": "ignore"}, ValueError, "on_mixing is 'ignore'; it is one of"),
-    "strategy": ({"strategy": "fast"}, ValueError, "strategy is 'fast'; it is one of"),
     "square of all": (
         {"strategy": "square", "statistics": hs.per_example(), "batch_argnums": (1, 2)},
         ValueError,
@@ -405,16 +253,6 @@ WRONG = {
         TypeError,
         "pass a statistic, such as second_moment",
     ),
-    "a function alone": (
-        {"statistics": jnp.square},
-        TypeError,
-        "pass a statistic, such as second_moment",
-    ),
-    "a list": (
-        {"statistics": [SQUARES]},
-        TypeError,
-        "statistics is a list; pass a statistic, such as second_moment",
-    ),
 }
 
 
@@ -422,94 +260,3 @@ WRONG = {
 def test_wrong_use(options, kind, words):
     with pytest.raises(kind, match=words):
         hs.grad(loss, **{"statistics": SQUARES, **options})(W, X, Y)
-
-
-@pytest.mark.parametrize("k", [0, -1, 2.0, "2"])
-def test_powers_that_are_none(k):
-    with pytest.raises(ValueError, match="mean_power takes an integer k >= 1"):
-        hs.mean_power(k)
-
-
-def test_phi_that_is_not_elementwise():
-    with pytest.raises(TypeError, match="phi must work on each element"):
-        hs.mean_of(jnp.sum)
-
-
-def test_phi_of_an_element_and_its_place():
-    by_place = jnp.arange(1.0, 4.0)
-    with pytest.raises(TypeError, match=r"an element's place, .* can be had by sum_of"):
-        hs.mean_of(lambda g: g * by_place)
-    f = hs.grad(
-        lambda w, x: jnp.mean(x @ w),
-        batch_argnums=1,
-        statistics=hs.sum_of(lambda g: g * by_place),
-    )
-    np.testing.assert_allclose(f(jnp.ones(3), X[:, :3])[1], X[:, :3].sum(0) * by_place, rtol=1e-5)
-
-
-def test_an_empty_batch():
-    with pytest.raises(ValueError, match="the batch is empty"):
-        hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)(W, X[:0], Y[:0])
-
-
-SHARDED = """
-    import jax, jax.numpy as jnp, numpy as np
-    import hlo_surgery as hs
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    rng = np.random.default_rng(0)
-    w, x, y = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in [(5, 3), (16, 5), (16, 3)])
-    loss = lambda w, x, y: jnp.mean((jnp.tanh(x @ w) - y) ** 2)
-    statistics = {"squares": hs.second_moment(), "tanh": hs.mean_of(jnp.tanh)}
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=statistics)
-    plain = f(w, x, y)
-    put = lambda a, *spec: jax.device_put(a, NamedSharding(mesh, P(*spec)))
-    arguments = put(w), put(x, "data"), put(y, "data")
-    assert len(arguments[1].sharding.device_set) == 8
-    for g in (f, jax.jit(f)):
-        for a, b in zip(jax.tree.leaves(g(*arguments)), jax.tree.leaves(plain), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    print("sharded over", len(jax.devices()))
-"""
-
-
-def test_sharded_batch():
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SHARDED)],
-        env={**os.environ, **flags},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip() == "sharded over 8"
-
-
-def test_weak_types_are_returned_as_such():
-    def made(scale, x):
-        return {
-            "weak": scale * 2.0,
-            "number": 3.0,
-            "whole": 7,
-            "strong": jnp.sum(x) * scale,
-            "one": jnp.int32(1),
-        }
-
-    expected, optimized = jax.jit(made)(2.0, X), hs.optimize(made)
-    found = optimized(2.0, X)
-    assert {k: jax.typeof(v) for k, v in found.items()} == {
-        k: jax.typeof(v) for k, v in expected.items()
-    }
-    assert (
-        jax.jit(lambda s: optimized(s, X)["weak"] * jnp.ones(2, jnp.bfloat16))(2.0).dtype
-        == jnp.bfloat16
-    )
-
-
-def test_gradients_of_numbers_are_weakly_typed():
-    def scaled(scale, x):
-        return jnp.mean(jnp.sum(x * scale, -1))
-
-    assert hs.grad(scaled, statistics=SQUARES)(0.5, X)[0].weak_type

@@ -136,16 +136,3 @@ def test_a_batch_of_one_is_the_reference(loss):
 
 
 # --- what is not named
-
-
-def test_what_has_rows_like_the_batch_and_is_not_named_is_told_by_its_users_name():
-    """Whole numbers are no parameter's, though they have its shape."""
-
-    def loss(p, x, batch):
-        return jnp.mean(squares(network(p, x)) * batch["labels"])
-
-    x, f = draw(WIDTH, WIDTH), hs.grad(loss, batch_argnums=1, statistics=hs.norms())
-    told = f.explain(PARAMS, x, {"labels": jnp.arange(WIDTH)})
-    assert told.unnamed == (f"argument 2['labels'] int32[{WIDTH}]",)
-    assert "the same for all examples: argument 2['labels']" in str(told)
-    assert f.explain(PARAMS, x, {"labels": draw(WIDTH)}).unnamed == ()

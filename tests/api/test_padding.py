@@ -124,32 +124,6 @@ def test_strategies_of_a_dense_layer(strategy, names):
     assert_that_of_the_real(dense, (W, X), names, strategy=strategy)
 
 
-def test_scans_over_layers_and_positions():
-    assert_that_of_the_real(loss, (P, TOKENS, Y), ["second_moment", "cos", "norms"])
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_float64_is_exact(reduction):
-    def fun(w, x, real):
-        return dense(w, x, real) * (jnp.sum(real) if reduction == "sum" else 1) + jnp.sum(w**2)
-
-    options = {"batch_argnums": (1, 2), "loss_reduction": reduction}
-    statistics = {
-        k: ALL[k] for k in ("second_moment", "cos", "variance", "noise_scale", "weighted_mean")
-    }
-    with jax.enable_x64(True):
-        w, x = np.asarray(W, np.float64), np.asarray(X, np.float64)
-        found = hs.grad(fun, is_real=2, statistics=statistics, **options)(w, x, MASK)
-        expected = hs.grad(fun, statistics=statistics, **options)(w, x[MASK], MASK[MASK])
-    for a, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, e, rtol=1e-11)
-
-
-def test_one_real_example():
-    names = ["second_moment", "cos", "norms", "weighted_mean", "losses"]
-    assert_that_of_the_real(dense, (W, X), names, np.arange(6) == 5)
-
-
 def test_padding_that_is_not_finite_and_no_real_example():
     bad = X.at[1].set(jnp.nan).at[4].set(jnp.inf)
     names = ["second_moment", "cos", "norms", "weighted_mean"]
@@ -232,17 +206,6 @@ def test_how_the_flags_are_given():
     other = {**batch, "mask": ~MASK}
     plain = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.second_moment())
     held(f(W, other)[1], plain(W, X[~MASK], ~MASK[~MASK])[1])
-
-
-def test_a_dumped_module():
-    text = jax.jit(jax.value_and_grad(dense)).lower(W, X, MASK).as_text(debug_info=True)
-    made = hs.rewrite_module(
-        text, batch=["x", "real"], gradients=[1], statistics=hs.second_moment(), is_real="real"
-    )
-    expected = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.second_moment())(
-        W, X[MASK], MASK[MASK]
-    )[1]
-    held(made.call(W, X, MASK)[2], expected)
 
 
 @pytest.mark.parametrize(
@@ -377,28 +340,3 @@ def test_flags_that_can_be_read_are_checked(flags):
         f(W, X[:4], np.array(flags))
     with pytest.raises(ValueError, match=r"is_real holds .*0 or False for padding"):
         hs.grad(squares, statistics=hs.norms(), is_real=jnp.array(flags))(W, X[:4], 0)
-
-
-def test_a_step_by_a_sum_over_no_flags_is_nan():
-    optax = pytest.importorskip("optax")
-    step = hs.train_step(
-        lambda w, x, real: jnp.sum((x @ w) ** 2), optax.sgd(0.1), is_real=2, loss_reduction="sum"
-    )
-    params, _, _ = step(jnp.copy(W), optax.sgd(0.1).init(W), X[:4], jnp.full(4, 0.5))
-    assert np.isnan(params).all()
-
-
-def test_of_a_module_in_float64_all_is_float64_where_jax_has_32_bits():
-    """As on the command line, where nothing enables 64 bits."""
-    with jax.enable_x64(True):
-        w, x = jnp.asarray(RNG.normal(size=3)), jnp.asarray(RNG.normal(size=(4, 3)))
-        real = jnp.array([1.0, 1.0, 0.0, 1.0])
-        total = lambda w, x, real: jnp.sum(real * (x @ w) ** 2) / 7  # noqa: E731
-        text = jax.jit(jax.grad(total)).lower(w, x, real).as_text()
-        own = np.asarray(2 * (x @ w)[:, None] * x)[[0, 1, 3]] / 7
-    given = [np.asarray(array) for array in (w, x, real)]
-    for reduction, times in (("mean", 3), ("sum", 1)):
-        with jax.enable_x64(False):
-            ask = {"statistics": hs.second_moment(), "loss_reduction": reduction, "is_real": 2}
-            found = hs.rewrite_module(text, batch=[1, 2], **ask).call(*given)[1]
-        np.testing.assert_allclose(found, np.mean((times * own) ** 2, 0), rtol=1e-13)

@@ -42,17 +42,8 @@ WHEN_MADE = {
         TypeError,
         "statistics has the key 1; keys are names",
     ),
-    "a name that is none": ({"statistics": {None: hs.norms()}}, TypeError, "has the key None"),
-    "a flag for a position": ({"batch_argnums": True}, TypeError, "batch_argnums holds True"),
     "a statistic that is not called": ({"statistics": hs.norms}, TypeError, r"such as norms\("),
-    "two positions": ({"batch_argnums": (0, "x")}, TypeError, "batch_argnums holds 'x'"),
 }
-
-
-@pytest.mark.parametrize("name", ["gradients", "loss"])
-def test_outputs_of_a_function_are_picked_by_a_function(name):
-    with pytest.raises(TypeError, match=rf"{name} is 1; it is a function of what grad_fun returns"):
-        of_rewrite(**{name: 1})
 
 
 @pytest.mark.parametrize(
@@ -74,37 +65,6 @@ def test_axes_and_positions_in_a_module_are_integers(batch, said):
 def test_wrong_options_are_seen_before_there_are_arguments(make, options, kind, said):
     with pytest.raises(kind, match=said):
         make(**options)
-
-
-def test_only_keywords_that_a_function_has_are_named():
-    with pytest.raises(TypeError, match=r"no keyword .gradients.") as problem:
-        of_grad(gradients=[0])
-    assert "is_real" in str(problem.value)
-    with pytest.raises(TypeError, match=r"rewrite_module has no keyword 'loss_reductions'"):
-        hs.rewrite_module("", batch=[0], statistics=hs.norms(), loss_reductions="sum")
-
-
-@pytest.mark.parametrize("make", [of_grad, of_rewrite, of_train_step])
-def test_a_target_that_is_not_here_is_left_out_to_run(make):
-    function = make(statistics=hs.norms(), target="tpu:v5e")
-    state = () if make is not of_train_step else (pytest.importorskip("optax").sgd(0.1).init(W),)
-    with pytest.raises(ValueError, match=r"target='tpu:v5e' .* leave target out to run here"):
-        function(jnp.array(W), *state, X)
-
-
-@pytest.mark.parametrize("function", [loss, jax.jit(of_grad()), hs.optimize(loss)])
-def test_what_has_no_plan_is_not_explained(function):
-    with pytest.raises(TypeError, match=r"explain takes a function made by hs.grad"):
-        hs.explain(function, W, X)
-
-
-def test_a_plan_is_had_with_keywords_of_any_name():
-    f = hs.grad(lambda w, x, target: loss(w, x - target), statistics=hs.norms())
-    assert hs.explain(f, W, X, target=1.0).batch_size == 4
-    text = jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
-    assert hs.explain(text, batch=["x"], target="tpu:v5e").batch_size == 4
-    with pytest.raises(TypeError, match="positional argument"):
-        hs.explain(text, ["x"], batch=["x"])
 
 
 def test_the_leaf_without_such_an_axis_is_named():
@@ -131,54 +91,10 @@ def test_a_batch_by_keyword_has_a_name():
         hs.rewrite(jax.grad(loss), statistics=hs.norms())
 
 
-def test_a_train_step_takes_a_batch_by_name():
-    optax = pytest.importorskip("optax")
-    step = hs.train_step(lambda w, *, x: loss(w, x), optax.sgd(0.1), batch_argnames="x")
-    plain = hs.train_step(loss, optax.sgd(0.1))
-    state = optax.sgd(0.1).init(W)
-    assert_same(step(jnp.array(W), state, x=X)[0], plain(jnp.array(W), state, X)[0])
-
-
-def test_a_train_step_is_called_and_made_in_order():
-    optax = pytest.importorskip("optax")
-    optimizer = optax.adam(0.1)
-    with pytest.raises(TypeError, match=r"it comes first, as in train_step\(loss, optimizer\)"):
-        hs.train_step(optimizer, loss)
-    step, state = hs.train_step(loss, optimizer), optimizer.init(W)
-    with pytest.raises(TypeError, match=r"params\[0\]\.count is int32, .*step\(params, opt_state"):
-        step(state, W, X)
-    with pytest.raises(TypeError, match=r"of a train step hs.value_and_grad"):
-        hs.explain(step, W, state, X)
-
-
 @pytest.mark.parametrize("around", [lambda f: f, jax.jit])
 def test_a_function_with_statistics_is_not_mapped(around):
     with pytest.raises(NotImplementedError, match=r"cannot be mapped by jax.vmap; call it"):
         around(jax.vmap(of_grad(), (None, 0)))(W, X[None])
-
-
-def test_different_numbers_of_examples_are_those_of_arguments():
-    batch = {"x": X, "y": jnp.ones(4), "z": jnp.ones(7)}
-    f = hs.grad(lambda w, batch: loss(w, batch["x"]), statistics=hs.norms())
-    with pytest.raises(ValueError, match=r"4 in argument 1\['x'\], argument 1\['y'\]; 7 in .*'z'"):
-        f(W, batch)
-
-
-def test_parameters_named_as_the_batch_are_not_all_listed():
-    params = {f"w{i}": jnp.ones(i + 1) for i in range(21)}
-    f = hs.grad(lambda p, x: loss(p["w2"], x), batch_argnums=(0, 1), statistics=hs.norms())
-    with pytest.raises(
-        ValueError, match=r"numbers of examples.* and 18 more; leave out"
-    ) as problem:
-        f(params, X)
-    assert str(problem.value).count("argument 0") == 3
-
-
-def test_a_misspelt_name_is_met_with_the_one_that_is_near():
-    with pytest.raises(AttributeError, match=r"'second_moments'; did you mean second_moment\?$"):
-        hs.second_moments()
-    with pytest.raises(AttributeError, match=r"no attribute 'tensorflow'$"):
-        hs.tensorflow  # noqa: B018
 
 
 IDS = {"x": "ids"}
@@ -191,7 +107,6 @@ def gradient_module():
 WAYS_OF_SEGMENTS = {
     "train_step": lambda: hs.train_step(loss, None, segments=IDS),
     "grad": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None),
-    "value_and_grad": lambda: hs.value_and_grad(loss, statistics=hs.norms(), segments=IDS),
     "rewrite_module": lambda: hs.rewrite_module(
         gradient_module(), batch=["x"], statistics=hs.norms(), segments=IDS
     ),

@@ -1,14 +1,7 @@
 """An index on disk: f's rows of every example, whatever ends the process, and nobody else's."""
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +13,6 @@ from hlo_surgery.attribution import open_index, write_index, writing
 from hlo_surgery.attribution.index import digests_of, read_header, write_header
 from hlo_surgery.attribution.rows import named
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 RNG = np.random.default_rng(0)
 N = 23
 DATA = {"x": RNG.normal(size=(N, 3)).astype(np.float32), "y": np.arange(N)}
@@ -49,35 +41,6 @@ def test_rows_are_those_of_f(tmp_path, batch_size):
     assert len(index) == N
     with pytest.raises(ValueError, match="read-only"):
         index.rows["['a']"][0] = 1
-
-
-def test_every_batch_has_one_shape(tmp_path):
-    """So that a last batch that is short is not compiled apart."""
-    seen = set()
-
-    def f(x):
-        seen.add(x.shape)
-        return x
-
-    write_index(f, DATA["x"], tmp_path, batch_size=4)
-    assert seen == {(4, 3)}
-
-
-def test_rows_of_projected_gradients(tmp_path):
-    """With jnp arrays, a ragged end, and what NumPy has no type for."""
-
-    def loss(w, x):
-        return jnp.mean(jnp.tanh(x @ w) ** 2)
-
-    w, f = jnp.ones((3, 4)), hs.grad(loss, statistics=hs.projected(2))
-    index = write_index(lambda x: f(w, x)[1], jnp.asarray(DATA["x"]), tmp_path / "a", batch_size=5)
-    whole = f(w, DATA["x"])[1]
-    np.testing.assert_allclose(index.rows["rows"], whole, rtol=1e-5, atol=1e-6)
-    narrow = write_index(
-        lambda x: f(w, x)[1].astype(jnp.bfloat16), DATA["x"], tmp_path / "b", batch_size=5
-    )
-    assert narrow.rows["rows"].dtype == np.float32
-    np.testing.assert_allclose(narrow.rows["rows"], whole, rtol=1e-2, atol=1e-4)
 
 
 # By what is interrupted, in its how manieth call, how many rows are done then: batches of 4, of
@@ -119,52 +82,6 @@ def test_what_was_interrupted_goes_on(tmp_path, monkeypatch, name, call, done):
         for key, rows in row_files.first_rows(files, done).items():
             np.testing.assert_array_equal(rows, EXPECTED[key][:done])
     held(write_index(rows_of, DATA, tmp_path, batch_size=3))
-
-
-def test_a_killed_process_goes_on(tmp_path):
-    program = """
-        import os, signal
-        import numpy as np
-        from hlo_surgery.attribution import write_index, writing
-
-        writing.COMMIT_SECONDS = -1
-        calls = []
-
-        def f(x):
-            calls.append(x)
-            if len(calls) == 8:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return x * 2
-
-        write_index(f, np.load("x.npy"), "index", batch_size=4)
-    """
-    np.save(tmp_path / "x.npy", DATA["x"])
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert read_header(tmp_path / "index").done == 16
-    seen = []
-
-    def f(x):
-        seen.append(x)
-        return x * 2
-
-    index = write_index(f, DATA["x"], tmp_path / "index", batch_size=4)
-    np.testing.assert_array_equal(index.rows["rows"], DATA["x"] * 2)
-    # Three for the checks, and what was missing.
-    assert len(seen) == 5
-
-
-def test_what_is_whole_is_kept(tmp_path):
-    write_index(rows_of, DATA, tmp_path, batch_size=4, settings={"seed": (1, 2)})
-    changed = (tmp_path / "rows_0.npy").stat().st_mtime_ns
-    index = write_index(rows_of, DATA, tmp_path, batch_size=4, settings={"seed": [1, 2]})
-    held(index)
-    assert index.settings == {"seed": [1, 2]}
-    assert (tmp_path / "rows_0.npy").stat().st_mtime_ns == changed
 
 
 OTHERS = {
@@ -225,40 +142,6 @@ def test_data_in_another_order_behind_the_first_batch_is_seen(tmp_path, done):
         np.testing.assert_array_equal(open_index(tmp_path).rows["['a']"], rows_of(later)["a"])
 
 
-def test_the_same_rows_by_other_rounding_go_on(tmp_path):
-    write_index(rows_of, DATA, tmp_path, batch_size=4)
-
-    def near(batch):
-        return {"a": batch["x"] * np.float32(2.0001), "b": rows_of(batch)["b"]}
-
-    held(write_index(near, DATA, tmp_path, batch_size=4))
-
-
-def test_gradients_that_are_rounding_alone_may_differ(tmp_path):
-    """Beside others; alone they are all that there is."""
-    noise = RNG.normal(size=(N, 3)) * 1e-7
-
-    def both(x, sign):
-        return {"noise": sign * x["noise"], "x": x["x"]}
-
-    data = {"noise": noise, "x": DATA["x"]}
-    write_index(lambda x: both(x, 1), data, tmp_path / "both")
-    write_index(lambda x: both(x, -1), data, tmp_path / "both")
-    write_index(lambda x: x, noise, tmp_path / "alone")
-    with pytest.raises(ValueError, match="other rows of the first examples"):
-        write_index(lambda x: -x, noise, tmp_path / "alone")
-
-
-def test_the_progress_bar_is_for_terminals(tmp_path, monkeypatch, capsys):
-    write_index(rows_of, DATA, tmp_path / "quiet")
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    write_index(rows_of, DATA, tmp_path / "shown")
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "rows of examples" in shown.err
-
-
 WRONG = {
     "no array": (lambda x: {}, "f returns no arrays"),
     "integers": (lambda x: np.zeros((4, 2), int), "rows of int64; rows are real floats"),
@@ -314,36 +197,3 @@ def test_wrong_arguments(tmp_path):
         with pytest.raises(TypeError, match="settings"):
             write_index(rows_of, DATA, tmp_path / "index", settings=settings)
     assert not (tmp_path / "index").exists()
-
-
-def test_other_paths_are_left_alone(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "mine").write_text("mine")
-    for name in ("file", "folder"):
-        with pytest.raises(FileExistsError, match="is no index"):
-            write_index(rows_of, DATA, tmp_path / name)
-        with pytest.raises(FileNotFoundError, match="is no index"):
-            open_index(tmp_path / name)
-    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "mine").read_text() == "mine"
-
-
-def test_a_full_disk_is_seen_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
-    with pytest.raises(OSError, match=r"needs 4.6e-07 GB more, and its disk has 1e-07 GB left"):
-        write_index(rows_of, DATA, tmp_path, batch_size=4)
-
-
-def test_what_slices_is_data(tmp_path):
-    """Of a file that is read as it is asked for, slices are all that is taken."""
-
-    class Lazy:
-        shape, dtype = DATA["x"].shape, DATA["x"].dtype
-
-        def __getitem__(self, part):
-            assert isinstance(part, slice)
-            assert part.stop - part.start <= 4
-            return DATA["x"][part]
-
-    index = write_index(lambda x: x, Lazy(), tmp_path, batch_size=4)
-    np.testing.assert_array_equal(index.rows["rows"], DATA["x"])

@@ -55,13 +55,6 @@ def test_preconditioned_scores(index, per):
     held(scores(index, found), expected)
 
 
-def test_rows_may_be_queries(index):
-    """By name, as an index has them: the influence of each example on itself, say."""
-    own = preconditioned(index.rows, covariance(index), damping=0.1)
-    assert list(own) == list(index.rows)
-    held(scores(index, index.rows), flat(ROWS) @ flat(ROWS).T)
-
-
 def test_preconditioning_is_ridge_regression(tmp_path):
     """Of rows with more directions than examples, the push-through identity gives the same:
     q (G'G / N + s I)^-1 G' = q G' (G G' / N + s I)^-1.
@@ -104,66 +97,3 @@ def test_wrong_queries_are_named(index, name):
         scores(index, queries)
     with pytest.raises(ValueError, match=message):
         preconditioned(queries, covariance(index), damping=0.1)
-
-
-def test_wrong_damping(index):
-    for damping in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="positive damping"):
-            preconditioned(QUERIES, covariance(index), damping)
-
-
-def test_a_covariance_that_is_none(tmp_path, index):
-    with pytest.raises(ValueError, match="'parameter' or 'global'"):
-        covariance(index, "layer")
-    for name, scale in (("zero", 0.0), ("small", 1e-200), ("large", 1e154)):
-        rows = write_index(lambda x: x, np.full((40, 20), scale), tmp_path / name)
-        with pytest.raises(ValueError, match=r"all zero, .* or their squares leave the range"):
-            covariance(rows)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-19, 1e25])
-def test_scales_whose_squares_float32_does_not_hold(tmp_path, scale):
-    """Some squares may be in its range and some not: the damped inverse rests on the small ones."""
-    rows = np.float32(RNG.normal(size=(N, 3)) * [1, 0.1, 0.01] * scale)
-    index = write_index(lambda x: x, rows, tmp_path)
-    wide = np.float64(rows)
-    matrix = wide.T @ wide / N
-    damped = matrix + 1e-4 * np.trace(matrix) / 3 * np.eye(3)
-    found = preconditioned(rows[:2], covariance(index), damping=1e-4)
-    np.testing.assert_allclose(found["rows"], np.linalg.solve(damped, wide[:2].T).T, rtol=1e-3)
-    np.testing.assert_allclose(
-        scores(index, found), wide[:2] @ np.linalg.solve(damped, wide.T), rtol=0, atol=1e-4 * N
-    )
-
-
-def test_no_queries(index):
-    none = {name: x[:0] for name, x in QUERIES.items()}
-    assert scores(index, preconditioned(none, covariance(index), damping=0.1)).shape == (0, N)
-
-
-def test_scores_that_float32_does_not_hold_are_refused(tmp_path):
-    index = write_index(lambda x: x, np.full((4, 3), 1e25, np.float32), tmp_path)
-    with pytest.raises(ValueError, match="scores leave the range of float32; scale"):
-        scores(index, index.rows)
-
-
-def test_what_is_no_index_is_named(index):
-    path = str(index.path)
-    with pytest.raises(TypeError, match=r"scores takes an index.*open_index\(path\)"):
-        scores(path, QUERIES)
-    with pytest.raises(TypeError, match="covariance takes an index"):
-        covariance(path)
-
-
-def test_complex_queries_are_refused(index):
-    queries = QUERIES | {"b": QUERIES["b"] * 1j}
-    with pytest.raises(ValueError, match=r"queries have \['b'\] of complex128"):
-        scores(index, queries)
-    with pytest.raises(ValueError, match=r"queries have \['b'\] of complex128"):
-        preconditioned(queries, covariance(index), damping=0.1)
-
-
-def test_rows_that_are_all_zero_are_to_be_left_out(tmp_path):
-    index = write_index(lambda rows: rows, ROWS | {"unused": np.zeros((N, 2))}, tmp_path)
-    with pytest.raises(ValueError, match=r"rows \['unused'\] are all zero.*leave them out"):
-        covariance(index)

@@ -94,26 +94,6 @@ def test_every_format_is_rewritten_and_run(form, tmp_path):
     np.testing.assert_allclose(squares, (each**2).mean(0), rtol=1e-5)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("part", [0.3, 0.8, 0.99])
-def test_truncated_files_of_every_format(form, part, tmp_path):
-    whole = FORMATS[form]()
-    module = tmp_path / "cut"
-    module.write_bytes(whole[: int(len(whole) * part)])
-    said = rejected("inspect", module)
-    assert "cut: this is no StableHLO module" in said
-    assert "codec" not in said
-    assert form != "jax.export artifact" or "perhaps it is cut short: dump one with" in said
-
-
-@pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".jax_export"])
-def test_every_suffix_is_written_and_read_again(suffix, tmp_path):
-    out = tmp_path / f"out{suffix}"
-    answered("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o", out)
-    listed = json.loads(answered("inspect", out, "--json").stdout)
-    assert [len(listed["arguments"]), len(listed["outputs"])] == [6, 8]
-
-
 def test_inspect_lists_names_shapes_and_dtypes():
     shown = answered("inspect", MLP).stdout
     for part in ("params['hidden']['kernel']", "labels", "6 x 13", "int32", "['output']['bias']"):
@@ -134,32 +114,6 @@ def test_inspect_with_a_batch_shows_the_plan():
     assert plan["outputs"][1]["strategies"] == {"second_moment": "square"}
 
 
-def test_names_with_brackets_and_positions_are_arguments():
-    dlrm = FIXTURES / "dlrm" / "module.mlir"
-    names = ("batch['clicked']", "batch['dense']:0", "8", "-1:0")
-    plan = json.loads(answered("inspect", dlrm, *(f"--batch={n}" for n in names), "--json").stdout)[
-        "plan"
-    ]
-    assert plan["batch_size"] == 5
-
-
-def test_gradient_picks_outputs_by_name_and_position():
-    asked = ("--gradient", "['hidden']['bias']", "--gradient", "3", "--json")
-    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, *asked).stdout)["plan"]
-    assert [o["name"] for o in plan["outputs"]] == ["['hidden']['bias']", "['output']['kernel']"]
-
-
-def test_statistics_with_arguments_name_the_outputs(tmp_path):
-    asked = ("second_moment", "mean_power(3)", "mean_sign", "mean_abs", "per_example")
-    flags = [part for name in asked for part in ("--statistic", name)]
-    done = answered(
-        "rewrite", MLP, *MLP_BATCH, *flags, "-o", tmp_path / "o.mlir", "--json", "--gradient", "0"
-    )
-    outputs = json.loads(done.stdout)["outputs"]
-    assert [o["name"] for o in outputs[4:]] == [f"{name}/['hidden']['bias']" for name in asked]
-    assert outputs[-1]["shape"] == [5, 13]
-
-
 def test_run_shows_and_saves_what_the_module_returns(tmp_path):
     out = tmp_path / "o.npz"
     rows = json.loads(answered("run", MLP, "--inputs", MLP_INPUTS, "-o", out, "--json").stdout)[
@@ -173,39 +127,6 @@ def test_run_shows_and_saves_what_the_module_returns(tmp_path):
     assert "['hidden']['kernel']" in answered("run", MLP).stdout
 
 
-def test_run_reports_what_is_not_finite_as_strict_json():
-    module = (
-        "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n %y = stablehlo.log %x : "
-        "tensor<2xf32>\n"
-    )
-    module = module.replace("%x)", "%x)") + " %z = stablehlo.divide %y, %y : tensor<2xf32>\n"
-    module += (
-        " %n = stablehlo.subtract %z, %z : tensor<2xf32>\n %r = stablehlo.log %n : tensor<2xf32>\n"
-    )
-    row = json.loads(
-        answered("run", "-", "--json", stdin=module + " return %r : tensor<2xf32>\n}").stdout
-    )["outputs"][0]
-    assert (row["not_finite"], row["largest"]) == (2, None)
-
-
-def test_bfloat16_arrays_are_read_as_float32(tmp_path):
-    module, inputs, out = tmp_path / "m.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
-    module.write_text(
-        "func.func @main(%x: tensor<2xbf16>) -> tensor<2xbf16> { return %x : tensor<2xbf16> }\n"
-    )
-    np.savez(inputs, arg0=np.array([0.5, -2], np.float32))
-    answered("run", module, "--inputs", inputs, "-o", out)
-    assert np.load(out)["result0"].tolist() == [0.5, -2]
-
-
-def test_arrays_may_go_by_argument_name(tmp_path):
-    stored = np.load(MLP_INPUTS)
-    names = [port.name for port in hs.load(Path(MLP)).arguments]
-    np.savez(tmp_path / "named.npz", **{name: stored[f"arg{i}"] for i, name in enumerate(names)})
-    by_name = answered("run", MLP, "--inputs", tmp_path / "named.npz").stdout
-    assert by_name == answered("run", MLP, "--inputs", MLP_INPUTS).stdout
-
-
 def test_verify_says_equivalent():
     asked = (*MLP_BATCH, *SQUARES, "--statistic", "mean_sign")
     assert "equivalent: " in answered("verify", MLP, *asked).stdout.splitlines()[-1]
@@ -217,58 +138,6 @@ def test_verify_says_equivalent():
         "mean of copies",
         "statistic",
     }
-
-
-def test_verify_of_a_sum_loss():
-    folder = FIXTURES / "mlp_sum_loss"
-    batch = [
-        f"--batch={i}" for i, a in enumerate(_arguments(folder)) if a["example_axis"] is not None
-    ]
-    answered("verify", folder / "module.mlir", *batch, *SQUARES, "--loss-reduction", "sum")
-
-
-def test_verify_where_copies_show_nothing_is_not_applicable():
-    masked = FIXTURES / "masked_mean"
-    batch = [
-        f"--batch={i}" for i, a in enumerate(_arguments(masked)) if a["example_axis"] is not None
-    ]
-    result = command(
-        "verify",
-        masked / "module.mlir",
-        *batch,
-        *SQUARES,
-        "--inputs",
-        masked / "inputs.npz",
-        "--json",
-    )
-    assert result.exit_code == 1
-    verdict = json.loads(result.stdout)
-    assert verdict["verdict"] == "not applicable"
-    assert "language.py:55" in verdict["why"]
-
-
-def test_labels_that_are_not_named_are_warned_of():
-    result = command("verify", MLP, "--batch=x", "--statistic=clipped_mean(1.0)")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("warning: argument labels, int32[5], has as many rows")
-    assert "Warning" not in result.stderr
-    assert result.stdout.splitlines()[-1].startswith("not applicable: ")
-    assert "labels, int32[5]" in result.stdout.splitlines()[-1]
-
-
-@pytest.mark.parametrize("name", ["rewrite", "inspect"])
-def test_constants_that_the_batch_makes_are_warned_of(name, tmp_path):
-    out = ["-o", tmp_path / "out.mlir", "--statistic=norms"] if name == "rewrite" else []
-    masked = FIXTURES / "masked_mean" / "module.mlir"
-    result = answered(name, masked, "--batch=4", "--batch=5", "--batch=6", *out)
-    (said,) = result.stderr.splitlines()
-    assert said.startswith("warning: ")
-    assert "counts as a constant of it" in said
-    assert "hs.constant(...)" in said
-
-
-def _arguments(fixture):
-    return json.loads((fixture / "meta.json").read_text())["arguments"]
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify", "rewrite"])
@@ -349,8 +218,6 @@ WRONG_USE = {
         "no argument is named 'y'; there are params['hidden']['bias'],",
     ),
     "a colon without an axis": (("--batch", "x:"), "no argument is named 'x:'"),
-    "a position beyond": (("--batch", "6"), "there is no argument 6; the module has 6"),
-    "an argument twice": (("--batch", "x", "--batch", "x:1"), "--batch names 'x' twice"),
     "sizes that differ": (
         ("--batch", "x:1", "--batch", "labels"),
         "different numbers of examples along their axes",
@@ -367,19 +234,10 @@ WRONG_USE = {
         (*MLP_BATCH, "--statistic", "mean_power(exit())"),
         "are no plain values",
     ),
-    "a statistic without its argument": (
-        (*MLP_BATCH, "--statistic", "mean_power"),
-        "write mean_power(k)",
-    ),
     "a power that is none": ((*MLP_BATCH, "--statistic", "mean_power(0)"), "integer k >= 1"),
     "an unknown reduction": (
         (*MLP_BATCH, "--loss-reduction", "max"),
         "--loss-reduction is 'max'; it is one of",
-    ),
-    "an unknown strategy": ((*MLP_BATCH, "--strategy", "fast"), "strategy is 'fast'; it is one of"),
-    "an unknown way with mixing": (
-        (*MLP_BATCH, "--on-mixing", "hope"),
-        "--on-mixing is 'hope'; it is one of",
     ),
     "an option that is none": ((*MLP_BATCH, "--colour"), "No such option"),
 }
@@ -395,13 +253,6 @@ def test_wrong_use_says_what_to_do_and_touches_nothing(case, tmp_path):
     assert message in rejected("verify", MLP, *arguments, *statistic)
     assert out.read_bytes() == b"untouched"
     assert list(tmp_path.iterdir()) == [out]
-
-
-@pytest.mark.parametrize("name", ["run", "verify"])
-def test_a_negative_seed(name):
-    asked = (*MLP_BATCH, *SQUARES) if name == "verify" else ()
-    said = rejected(name, MLP, *asked, "--seed", "-1")
-    assert said.startswith("error: --seed is -1; it is an integer of 0 or more")
 
 
 def test_a_module_without_a_gradient(tmp_path):
@@ -440,27 +291,6 @@ def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
         answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
     )
     assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
-
-
-def test_what_is_needed_is_asked_for(tmp_path):
-    assert "Missing option '--batch'" in rejected("rewrite", MLP, *SQUARES, "-o", tmp_path / "o")
-    assert "Missing option '--statistic'" in rejected(
-        "rewrite", MLP, *MLP_BATCH, "-o", tmp_path / "o"
-    )
-    assert "Missing option '-o'" in rejected("rewrite", MLP, *MLP_BATCH, *SQUARES)
-    assert "Missing argument" in rejected("run")
-
-
-def test_outputs_that_cannot_be_written(tmp_path):
-    asked = ("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o")
-    assert f"there is no folder {tmp_path / 'none'}" in rejected(
-        *asked, tmp_path / "none" / "o.mlir"
-    )
-    assert "is no regular file" in rejected(*asked, tmp_path)
-    assert "is no regular file" in rejected("run", MLP, "-o", "/dev/null")
-    assert "does not go to stdout" in rejected("run", MLP, "-o", "-")
-    assert "both write to stdout" in rejected(*asked, "-", "--json")
-    assert list(tmp_path.iterdir()) == []
 
 
 def changed_inputs(path, **changes):
@@ -508,12 +338,6 @@ def test_inputs_that_are_no_archive(content, tmp_path):
     assert "is no npz archive" in rejected("run", MLP, "--inputs", inputs)
 
 
-def test_a_single_array_is_no_archive(tmp_path):
-    np.save(tmp_path / "in.npy", np.zeros(3))
-    assert "is no npz archive" in rejected("run", MLP, "--inputs", tmp_path / "in.npy")
-    assert "No such file" in rejected("run", MLP, "--inputs", tmp_path / "none.npz")
-
-
 def test_a_module_that_xla_cannot_run(tmp_path):
     module = tmp_path / "m.mlir"
     call = "%y = stablehlo.custom_call @nowhere(%x) : (tensor<2xf32>) -> tensor<2xf32>"
@@ -522,40 +346,6 @@ def test_a_module_that_xla_cannot_run(tmp_path):
         f"tensor<2xf32>\n}}"
     )
     assert "XLA cannot run this module here" in rejected("run", module)
-
-
-def test_one_pass_by_itself(tmp_path):
-    out = tmp_path / "same.mlir"
-    said = answered("rewrite", MLP, "--pass", "fold_squared_sums", "-o", out).stdout
-    assert "4 outputs of the original, 0 sums folded: it has none over outer products" in said
-    assert [o.name for o in hs.load(out).outputs] == [o.name for o in hs.load(MLP).outputs]
-
-
-def test_a_pass_says_how_much_it_did(tmp_path):
-    def squares(w, x):
-        return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, x) ** 2, 0)
-
-    whole, out = tmp_path / "whole.mlir", tmp_path / "out.mlir"
-    weights = jax.ShapeDtypeStruct((3, 2), jnp.float32)
-    batch = jax.ShapeDtypeStruct((4, 1, 3), jnp.float32)
-    whole.write_text(jax.jit(squares).lower(weights, batch).as_text())
-    options = ("rewrite", whole, "--pass", "fold_squared_sums", "-o", out)
-    assert "1 output of the original, 1 sum folded" in answered(*options).stdout
-    assert json.loads(answered(*options, "--json").stdout)["folded"] == 1
-
-
-def test_the_version():
-    said = answered("--version").stdout
-    assert re.fullmatch(rf"hlo-surgery \d+\.\d+\.\d+, JAX {re.escape(jax.__version__)}\n", said)
-
-
-@pytest.mark.parametrize(
-    "options", [[], ["--pass", "none"], ["--pass", "fold_squared_sums", "--batch", "x"]]
-)
-def test_a_pass_takes_nothing_else(tmp_path, options):
-    out = tmp_path / "same.mlir"
-    assert "fold_squared_sums" in rejected("rewrite", MLP, *options, "-o", out)
-    assert not out.exists()
 
 
 SHARES = (
@@ -574,10 +364,14 @@ def test_demo_ends_equivalent_and_shows_the_costs():
         assert [line for line in lines if re.match(SHARES.format(model), line)]
 
 
-@pytest.mark.slow
-def test_demo_as_json_has_time_and_temporaries():
-    shown = json.loads(answered("demo", "--json").stdout)
-    assert shown["verdict"] == "equivalent"
-    mlp = shown["models"][0]["costs"]
-    assert mlp["rewritten"]["temporaries"] < mlp["vmap, all at once"]["temporaries"] / 10
-    assert all(cost["seconds"] > 0 for model in shown["models"] for cost in model["costs"].values())
+def test_a_pass_says_how_much_it_did(tmp_path):
+    def squares(w, x):
+        return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, x) ** 2, 0)
+
+    whole, out = tmp_path / "whole.mlir", tmp_path / "out.mlir"
+    weights = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+    batch = jax.ShapeDtypeStruct((4, 1, 3), jnp.float32)
+    whole.write_text(jax.jit(squares).lower(weights, batch).as_text())
+    options = ("rewrite", whole, "--pass", "fold_squared_sums", "-o", out)
+    assert "1 output of the original, 1 sum folded" in answered(*options).stdout
+    assert json.loads(answered(*options, "--json").stdout)["folded"] == 1

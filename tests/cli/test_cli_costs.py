@@ -1,6 +1,5 @@
 """The commands compile and cost: what they print, write and refuse."""
 
-import importlib.util
 import json
 import logging
 from pathlib import Path
@@ -9,9 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.cli.costs import WORK, blocks
-from hlo_surgery.targets.live_memory import Step
-from tests.cli.test_cli import CONTRASTIVE, MLP, answered, rejected
+from tests.cli.test_cli import MLP, answered, rejected
 
 
 @pytest.fixture
@@ -77,38 +74,6 @@ def test_cost_against_another_shows_ratios(matmuls):
     assert found["cost"]["estimated_seconds"] is None
 
 
-def test_loops_by_data_are_pointed_out(tmp_path):
-    looped = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x))
-    (tmp_path / "loop.mlir").write_text(looped.lower(jnp.ones(3)).as_text())
-    shown = answered("cost", tmp_path / "loop.mlir", "--target", "cpu").stdout
-    assert "loops whose trip count depends on data: 1, so that work and time are unknown" in shown
-    assert [row[0] for name, row in cells(shown).items() if name in WORK] == ["unknown"] * 3
-    assert (
-        json.loads(answered("cost", tmp_path / "loop.mlir", "--json").stdout)["cost"]["flops"]
-        is None
-    )
-
-
-def test_cost_draws_a_picture(tmp_path, matmuls):
-    pytest.importorskip("matplotlib")
-    answered("cost", matmuls[1], "--against", matmuls[0], "--plot", tmp_path / "memory.png")
-    picture = (tmp_path / "memory.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert picture.endswith(b"IEND\xaeB`\x82")
-
-
-def test_a_picture_needs_matplotlib(tmp_path, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == "matplotlib" else found(name),
-    )
-    said = rejected("cost", MLP, "--plot", tmp_path / "memory.png")
-    assert said == "error: a plot needs matplotlib, which is not installed: pip install '.[plots]'"
-    assert not (tmp_path / "memory.png").exists()
-
-
 REFUSED = {
     (
         "cost",
@@ -146,40 +111,6 @@ REFUSED = {
 @pytest.mark.parametrize("arguments", REFUSED)
 def test_what_is_refused(arguments):
     assert rejected(*arguments) == REFUSED[arguments]
-
-
-def test_missing_libtpu_is_named(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "libtpu" else found(name)
-    )
-    said = rejected("cost", MLP, "--target", "tpu:v5e:2x4")
-    assert said == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
-
-
-def test_modules_from_stdin_and_those_that_mix_examples_have_costs():
-    with open(CONTRASTIVE) as file:
-        assert "peak memory" in answered("cost", "-", stdin=file.read()).stdout
-
-
-STEPS = [Step(str(i), live) for i, live in enumerate([2, 8, 8, 8, 1, 0, 0, 4])]
-
-
-def test_blocks_show_the_most_of_each_part():
-    rows = blocks(STEPS, 4, 8)
-    assert rows[0] == "██  "
-    assert rows[-1] == "███" + "█"
-    assert rows[4] == "██ █"
-
-
-def test_blocks_are_as_wide_as_the_program_is_long():
-    assert {len(row) for row in blocks(STEPS, 72, 8)} == {len(STEPS)}
-    assert blocks(STEPS[:1], 72, 8)[-1] == "█"
-    assert blocks([Step("x", 0)], 72, 0)[-1] == " "
-
-
-def test_eighths_of_a_character():
-    assert [row[0] for row in blocks([Step("x", 10)], 1, 64)] == [" "] * 6 + ["▂", "█"]
 
 
 def test_a_plugin_that_finds_no_gpu_prints_no_traceback(caplog):

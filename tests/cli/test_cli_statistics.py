@@ -1,4 +1,4 @@
-"""Statistics on the command line: each by name with arguments, their list, answers to bad ones."""
+"""Statistics and custom calls on the command line: by name with arguments; answers to bad ones."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.cli.asking import NEED_A_FUNCTION, listed, parse_statistics, statistics
-from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, answered, command, rejected
+from hlo_surgery.cli.asking import NEED_A_FUNCTION, listed, statistics
+from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, SQUARES, answered, rejected
 
 # Each statistic as it may be written, and as Python makes it.
 WRITTEN = {
@@ -71,72 +71,6 @@ def test_every_statistic_is_tried_or_needs_python():
     assert tried | {*NEED_A_FUNCTION, "per_example_losses"} == set(statistics())
 
 
-def test_statistics_of_all_parameters_have_a_name_without_a_slash(tmp_path):
-    out = tmp_path / "out.mlir"
-    asked = flags(["norms", 'norms("parameter")', "gram"])
-    shown = answered("inspect", MLP, *MLP_BATCH, *asked).stdout
-    assert all(name in shown for name in ("norms", 'norms("parameter")', "gram"))
-    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, *asked, "--json").stdout)["plan"]
-    assert set(plan["outputs"][1]["strategies"]) == {"norms", 'norms("parameter")', "gram"}
-    outputs = json.loads(answered("rewrite", MLP, *MLP_BATCH, *asked, "-o", out, "--json").stdout)[
-        "outputs"
-    ]
-    assert [o["name"] for o in outputs[4:]] == [
-        "norms",
-        *(f'norms("parameter")/{o["name"]}' for o in outputs[:4]),
-        "gram",
-    ]
-
-
-def test_the_plan_shows_the_strategies():
-    plan = json.loads(
-        answered(
-            "inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)", "mean_abs"]), "--json"
-        ).stdout
-    )
-    strategies = plan["plan"]["outputs"][1]["strategies"]
-    assert strategies == {"clipped_mean(1)": "ghost + reweight", "mean_abs": "square"}
-    shown = answered("inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)"])).stdout
-    assert shown.count("ghost + reweight") == 4
-
-
-def test_verify_holds_statistics_of_all_outputs():
-    asked = (*MLP_BATCH, *flags(["norms", "clipped_mean(max_norm=0.5)", "variance"]), "--json")
-    verdict = json.loads(answered("verify", MLP, *asked).stdout)
-    assert verdict["verdict"] == "equivalent"
-    held = [c["name"] for c in verdict["comparisons"] if c["kind"] == "statistic"]
-    assert len(held) == 1 + 4 + 4
-    assert "norms" in held
-
-
-def test_verify_of_a_proxy_alone_is_not_applicable():
-    result = command("verify", MLP, *MLP_BATCH, "--statistic", "token_norms")
-    assert result.exit_code == 1
-    assert "not applicable: not verified: token_norms" in result.stdout.splitlines()[-1]
-
-
-def test_losses_of_the_examples(tmp_path):
-    w, x = (
-        np.linspace(-1, 1, 3, dtype=np.float32),
-        np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
-    )
-
-    def loss(w, x):
-        return jnp.mean(jnp.tanh(x @ w) ** 2)
-
-    module, out, inputs = tmp_path / "m.mlir", tmp_path / "o.mlir", tmp_path / "in.npz"
-    module.write_text(jax.jit(jax.value_and_grad(loss)).lower(w, x).as_text(debug_info=True))
-    np.savez(inputs, arg0=w, arg1=x)
-    asked = ("--batch", "1", "--statistic", "per_example_losses")
-    answered("verify", module, *asked)
-    answered("rewrite", module, *asked, "-o", out)
-    answered("run", out, "--inputs", inputs, "-o", tmp_path / "o.npz")
-    np.testing.assert_allclose(
-        np.load(tmp_path / "o.npz")["per_example_losses"], np.tanh(x @ w) ** 2, rtol=1e-5
-    )
-    assert "needs a module that returns its loss" in rejected("verify", MLP, *MLP_BATCH, *asked[2:])
-
-
 def test_the_list_has_each_statistic_with_one_line():
     rows = json.loads(answered("statistics", "--json").stdout)["statistics"]
     assert rows == listed()
@@ -149,47 +83,98 @@ def test_the_list_has_each_statistic_with_one_line():
         assert ("Python only" in line) == row["python_only"]
 
 
-def test_the_same_statistic_with_other_arguments_keeps_its_own_name():
-    assert list(parse_statistics(["norms", "norms(ord=1)", "norms(per='parameter')"])) == [
-        "norms",
-        "norms(ord=1)",
-        "norms(per='parameter')",
-    ]
-
-
 BAD = {
     "median": "there is no statistic 'median'; there are clipped_mean, clipped_second_moment,",
     "norm": "there is no statistic 'norm'; did you mean norms? There are clipped_mean,",
     "": "is no name and no call",
-    "norms + gram": "is no name and no call",
     "os.remove('x')": "is no name and no call",
     "norms(": "is no name and no call",
     "(" * 3000: "is no name and no call",
     "mean_of(lambda g: g)": "use it from Python, as hlo_surgery.mean_of",
-    "weighted_mean": "use it from Python, as hlo_surgery.weighted_mean",
-    "linear_combination([(1, 2)])": "use it from Python, as hlo_surgery.linear_combination",
     "mean_power(exit())": "are no plain values; write mean_power(k) with",
     "mean_clipped(*[1])": "are no plain values",
-    "mean_power(x=3)": "unexpected keyword argument 'x'; write mean_power(k)",
     "clipped_mean": "missing 1 required positional argument: 'max_norm'; write "
     "clipped_mean(max_norm, per='global',",
-    "clipped_mean(max_norm='a')": "clipped_mean takes a positive max_norm that is finite, not 'a'",
-    "clipped_mean(-1)": "clipped_mean takes a positive max_norm that is finite, not -1",
     "clipped_mean(1e400)": "clipped_mean takes a positive max_norm that is finite, not inf",
     f"clipped_mean(1{'0' * 400})": "clipped_mean takes a positive max_norm that is finite, not 10",
     "clipped_mean(1, nan_safe='no')": "takes True or False for nan_safe, not 'no'",
     "norms(ord=0)": "norms takes ord > 0",
     "norms('weights')": "per is 'weights'; it is 'global', 'parameter', or a dict",
     "norms({'a': [0]})": "the groups of norms(per=...) must hold every gradient once",
-    "norms({'a': ['w']})": "no output is named 'w'",
-    "polynomial([1])": "give at least two",
-    "polynomial(3)": "give at least two, in a list",
     "polynomial([1, 'a'])": "polynomial takes one real, finite number for a coefficient, not 'a'",
     "histogram([1, 0])": "increasing edges",
-    "inner_products([1.0, 2.0])": "must be like the gradient",
 }
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_bad_statistics_say_what_to_write(text):
     assert BAD[text] in rejected("inspect", MLP, *MLP_BATCH, "--statistic", text)
+
+
+SCHUR = "lapack_sgees_ffi"
+SOLVE = "lapack_strsm_ffi"
+X = jax.ShapeDtypeStruct((4, 3, 3), jnp.float32)
+ASKED = ("--batch", "x", *SQUARES)
+DECLARED = ("--custom-call", f"{SCHUR}=0:0,-,-,-,0,0")
+
+
+def by_features(w, x):
+    weights = (jax.lax.linalg.schur(x)[0] ** 3).sum((1, 2))
+    return jnp.mean(weights * jnp.tanh(x @ w).sum((1, 2)))
+
+
+def mixing(w, x):
+    matrix = 2 * jnp.eye(4) + jnp.tril(jnp.ones((4, 4)))
+    h = jax.lax.linalg.triangular_solve(matrix, x[:, 0] @ w, left_side=True, lower=True)
+    return jnp.mean((jnp.tanh(h) ** 2).sum(-1))
+
+
+@pytest.fixture
+def dumped(tmp_path):
+    def written(loss):
+        w = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+        file = tmp_path / "module.mlir"
+        file.write_text(jax.jit(jax.grad(loss)).lower(w, X).as_text(debug_info=True))
+        return str(file)
+
+    return written
+
+
+def test_commands_that_rewrite_take_what_is_declared(dumped, tmp_path):
+    file, out = dumped(by_features), str(tmp_path / "out.mlir")
+    shown = answered("inspect", file, *ASKED, *DECLARED).output
+    assert f"taken on trust: {SCHUR} at " in shown
+    assert "one by one along (0) -> (0, -, -, -, 0, 0)" in shown
+    answered("rewrite", file, *ASKED, *DECLARED, "-o", out)
+    assert "equivalent" in answered("verify", file, *ASKED, *DECLARED).output
+
+
+def test_a_refusal_names_the_option(dumped):
+    assert "--custom-call with the call's name" in rejected(
+        "inspect", dumped(by_features), *ASKED, code=1
+    )
+
+
+def test_verify_says_of_a_wrong_word_that_it_was_trusted(dumped):
+    declared = ("--custom-call", f"{SOLVE}=-,0:0")
+    answer = answered("inspect", dumped(mixing), *ASKED, *declared).output
+    assert "taken on trust" in answer
+    file = dumped(mixing)
+    assert rejected("verify", file, *ASKED, *declared, code=1) == ""
+
+
+MISSPELLED = {
+    "no axes": (f"{SCHUR}", "write NAME=AXES:AXES"),
+    "no results": (f"{SCHUR}=0", "write NAME=AXES:AXES"),
+    "no name": ("=0:0", "write NAME=AXES:AXES"),
+    "no number": (f"{SCHUR}=a:0", "write NAME=AXES:AXES"),
+    "a comma too many": (f"{SCHUR}=0,:0", "write NAME=AXES:AXES"),
+    "too few results": (f"{SCHUR}=0:0", "--custom-call has 1 axes for the 6 results of"),
+    "another name": ("kernel=0:0", "--custom-call names 'kernel', which the module does not call"),
+}
+
+
+@pytest.mark.parametrize("name", MISSPELLED)
+def test_what_is_misspelled_is_told(dumped, name):
+    given, said = MISSPELLED[name]
+    assert said in rejected("inspect", dumped(by_features), *ASKED, "--custom-call", given)

@@ -13,7 +13,6 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.module import load
-from hlo_surgery.passes.dataflow.kernels import attention_rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.modules import inline_calls
 
@@ -234,29 +233,3 @@ def test_a_call_that_says_otherwise_is_not_known(name):
         module_of({}, attention(**UNKNOWN[name]), 1)
     assert "hs.per_example_call" in found.value.help
     assert "custom_calls=" in found.value.help
-
-
-def rule_of(config, operands, results, target=CALLS[False, False]):
-    structs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in operands]
-    made = jax.ffi.ffi_call(
-        target,
-        [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in results],
-        custom_call_api_version=2,
-        legacy_backend_config=config,
-    )
-    text = jax.jit(lambda *arrays: made(*arrays)).lower(*structs).as_text()
-    module = load(text)
-    ops = mlir.all_operations(module.code)
-    return attention_rule(next(op for op in ops if op.name == "stablehlo.custom_call"))
-
-
-def test_only_calls_of_the_known_form_have_a_rule():
-    config, q = configured(False, "NO_MASK"), (B, N, T, H)
-    form = [q, q, q], [q, (B, N, T), (0,)]
-    assert rule_of(config, *form).blocked
-    assert rule_of("{}", *form) is None
-    assert rule_of("no JSON", *form) is None
-    assert rule_of(config, *form, target="__cudnn$fmhaSoftmaxF8") is None
-    assert rule_of(config, [q, q, q, q], form[1]) is None
-    assert rule_of(config, [q, (2 * B, N, T, H), q], form[1]) is None
-    assert rule_of(config, form[0], [q, (2 * B, N, T), (0,)]) is None

@@ -16,7 +16,6 @@ from jax.experimental.pallas import tpu as pltpu
 
 import hlo_surgery as hs
 from hlo_surgery.module import load
-from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.modules import inline_calls
 
@@ -186,48 +185,6 @@ def kernels(module):
     return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
 
 
-PAIRS = jnp.ones((B, B, L, D))
-# Of these no dimension of the grid is one of the operands and results.
-WITHOUT_FACTORS = {
-    **{
-        name: REFUSED[name]
-        for name in (
-            "in reverse",
-            "written in reverse",
-            "one after the other, with what is kept",
-            "one after the other, with what is left",
-            "one after the other, with their sum",
-            "two at a time",
-        )
-    },
-    "all of it in reach": REFUSED["all of it in reach"],
-    "one for most": REFUSED["two of them, one for most"],
-    "a part of them": lambda x: called(copied, x, maps=[in_order], grid=(B // 2,)),
-    "windows beyond the end": lambda x: called(copied, x, maps=[in_order], block=(2, L, D)),
-    "a diagonal": lambda x: called(
-        lambda x, pair, out: copied(x, out),
-        x,
-        PAIRS,
-        maps=[in_order, pl.BlockSpec((1, 1, L, D), lambda b: (b, b, 0, 0))],
-    ),
-    "rows of a constant in reverse": lambda x: called(
-        added,
-        x,
-        E,
-        maps=[in_order, lambda b: (B - 1 - b, 0, 0)],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WITHOUT_FACTORS)
-def test_what_is_no_index_is_no_factor(name):
-    lowered = jax.jit(WITHOUT_FACTORS[name]).trace(X).lower(lowering_platforms=("tpu",))
-    module = load(lowered.as_text())
-    (op,) = kernels(module)
-    rule = kernel_rule(op)
-    assert rule is None or rule.blocked == set(range(len(rule.sizes)))
-
-
 def prefetched(x, order):
     """Which block an iteration gets, an array says."""
     spec = pltpu.PrefetchScalarGridSpec(
@@ -248,23 +205,6 @@ def test_what_all_are_given_in_front_is_nobodys():
     assert module_of(lambda x: prefetched(x, jnp.zeros(1, jnp.int32))).plan.batch_size == B
     with pytest.raises(hs.Refusal, match="custom_call"):
         module_of(lambda x: prefetched(x, x[0, 0, :1].astype(jnp.int32)))
-
-
-def test_a_call_that_says_more_than_is_known_has_no_rule():
-    text = module_of(ACCEPTED["a block an example"]).text()
-    module = load(text)
-    (op,) = kernels(module)
-    rule = kernel_rule(op)
-    assert (rule.operands, rule.results) == ((((0,), (1,), (2,)),), (((0,), (3,), (4,)),))
-    assert (rule.sizes, rule.blocked) == ((B, L, D, L, D), {1, 2, 3, 4})
-    changed = text.replace(
-        r"\22custom_call_config\22: {",
-        r"\22custom_call_config\22: {\22has_communication\22: true, ",
-    )
-    assert changed != text
-    module = load(changed)
-    (op,) = kernels(module)
-    assert kernel_rule(op) is None
 
 
 def attended(q, k, v):
@@ -367,34 +307,6 @@ moved.defvjp(
     lambda x, e: (moved(x, e), (x, e)),
     lambda saved, slope: (slope, slope * (1 - moved(*saved) ** 2)),
 )
-
-
-def said(loss):
-    """What is said of a loss of rows of a parameter and the examples; their gradient's sites."""
-    struct = jax.ShapeDtypeStruct(X.shape, X.dtype)
-    try:
-        module = hs.grad(loss, statistics=hs.norms(), target="tpu:v5e").module(struct, struct)
-    except hs.Refusal as refusal:
-        return refusal.op, refusal.why.split(" at ")[0]
-    return [output.strategies for output in module.plan.outputs]
-
-
-ROWS = {
-    "as they are": lambda e: e,
-    "in reverse": lambda e: e[::-1],
-    "cumulated": lambda e: jnp.cumsum(e, 0),
-    "centred": lambda e: e - e.mean(0),
-}
-
-
-@pytest.mark.parametrize("rows", ROWS)
-def test_rows_of_a_parameter_meet_the_examples_as_in_other_ops(rows):
-    def loss(meet, e, x):
-        return jnp.mean(jnp.sum(meet(x, ROWS[rows](e)) ** 2, (1, 2)))
-
-    by_kernel = said(partial(loss, moved))
-    assert by_kernel == said(partial(loss, lambda x, e: jnp.tanh(x + e)))
-    assert isinstance(by_kernel, tuple) == (rows in ("cumulated", "centred", "in reverse"))
 
 
 def flash(q, k, v):

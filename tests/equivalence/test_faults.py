@@ -1,14 +1,11 @@
 """Objects and arguments at the edges: copies and pickles, bytes of any kind, odd numbers."""
 
-import copy
-import pickle
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
 
 import hlo_surgery as hs
 
@@ -17,42 +14,6 @@ W, X = jnp.ones((3, 2)), jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)
 
 def loss(w, x):
     return jnp.mean(jnp.tanh(x @ w) ** 2)
-
-
-def centred(w, x):
-    h = x @ w
-    return jnp.mean((h - h.mean(0)) ** 2)
-
-
-def refusal():
-    with pytest.raises(hs.Refusal) as found:
-        hs.grad(centred, statistics=hs.norms())(W, X)
-    return found.value
-
-
-@pytest.mark.parametrize(
-    "copied", [lambda r: pickle.loads(pickle.dumps(r)), copy.copy, copy.deepcopy]
-)
-def test_a_refusal_is_the_same_behind_a_pickle_or_a_copy(copied):
-    one = refusal()
-    other = copied(one)
-    assert str(other) == str(one)
-    assert vars(other) == vars(one)
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_rewritten_function_is_copied(copied):
-    f = hs.grad(loss, statistics=hs.norms())
-    want = f(W, X)[1]
-    np.testing.assert_array_equal(copied(f)(W, X)[1], want)
-
-
-@pytest.mark.parametrize("x64", [False, True])
-def test_a_histogram_counts_in_int32(x64):
-    with jax.enable_x64(x64):
-        for strategy in "lift", "loop":
-            f = hs.grad(loss, statistics=hs.histogram([-1.0, 0.0, 1.0]), strategy=strategy)
-            assert f(W, X)[1].dtype == jnp.int32
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
@@ -81,46 +42,18 @@ def test_the_least_bound_and_one_for_float64_are_held():
         assert 0 < jnp.linalg.norm(f(W.astype(float), X.astype(float))[1]) <= 1e-46 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_of_any_kind_are_a_module(kind):
-    held = kind(export.export(jax.jit(jax.grad(loss)))(W, X).serialize())
-    module = hs.rewrite_module(held, batch=["x"], statistics=hs.norms())
-    np.testing.assert_allclose(
-        module.call(W, X)[1], hs.grad(loss, statistics=hs.norms())(W, X)[1], rtol=1e-6
-    )
-
-
-@pytest.mark.parametrize("source", [None, 3, jax.jit(jax.grad(loss)).lower(W, X), ["module {}"]])
-def test_what_is_no_module_is_told_how_to_dump_one(source):
-    with pytest.raises(TypeError, match=r"as_text\(debug_info=True\)"):
-        hs.load(source)
-
-
 WRONG = {
     "half a device": ({"shards": 2.5}, TypeError, "shards is 2.5; it is an integer"),
-    "a number of devices as text": ({"shards": "2"}, TypeError, "shards is '2'; it is an integer"),
-    "a flag for devices": ({"shards": True}, TypeError, "shards is True; it is an integer"),
     "no device": ({"shards": 0}, ValueError, "shards is 0; it is the number of devices"),
     "bytes as text": (
         {"memory_budget": "1MB"},
         TypeError,
         "memory_budget is '1MB'; it is an integer",
     ),
-    "bytes as a float": (
-        {"memory_budget": 1e6},
-        TypeError,
-        "memory_budget is 1000000.0; it is an integer",
-    ),
     "no bytes": (
         {"memory_budget": -1},
         ValueError,
         "memory_budget is -1; it is a positive number of bytes",
-    ),
-    "a device by number": ({"target": 3}, TypeError, "target is 3; it is a name"),
-    "a word for a flag": (
-        {"reuse_gradient": "yes"},
-        TypeError,
-        "reuse_gradient is 'yes'; it is True, False or None",
     ),
     "a list of strategies": ({"strategy": ["lift"]}, ValueError, "strategy is .*; it is one of"),
 }
@@ -133,8 +66,3 @@ def test_planning_is_told_what_it_takes(planning, kind, said):
     for made in (dumped, lambda **how: hs.grad(loss, statistics=hs.norms(), **how)(W, X)):
         with pytest.raises(kind, match=said):
             made(**planning)
-
-
-def test_numbers_of_numpy_are_integers():
-    f = hs.grad(loss, statistics=hs.norms(), shards=np.int64(1), memory_budget=np.int32(4096))
-    assert f(W, X)[1].shape == (4,)

@@ -136,23 +136,3 @@ def test_whatever_is_made_of_single_examples_is_refused_where_norms_are(name, st
 def test_every_structure_has_its_fixture():
     assert {meta["structure"]: meta["verdict"] for meta in METAS.values()} == STRUCTURES
     assert {folder.name for folder in FIXTURES.iterdir() if folder.is_dir()} == {*METAS, "dumps"}
-
-
-@pytest.mark.parametrize("name", METAS)
-def test_fixture_is_complete(name):
-    meta, module = METAS[name], (FIXTURES / name / "module.mlir").read_text()
-    arguments = meta["arguments"]
-    assert [a.shape for a in inputs(name)] == [tuple(a["shape"]) for a in arguments]
-    assert meta["batch_size"] in {
-        a["shape"][a["example_axis"]] for a in arguments if a["example_axis"] is not None
-    }
-    kinds = {"grad"} if meta["verdict"] == "not separable" else {"grad", "second_moment"}
-    stored = np.load(FIXTURES / name / "reference.npz")
-    assert set(stored) == {f"{kind}{k}" for kind in kinds for k in range(len(meta["gradients"]))}
-    shapes = [tuple(a["shape"]) for a in arguments[: len(meta["gradients"])]]
-    assert all(
-        stored[f"{kind}{k}"].shape == shape for kind in kinds for k, shape in enumerate(shapes)
-    )
-    assert len(module) < 150_000
-    assert re.search(r'loc\("\w+\.py":\d+', module), "no source locations"
-    assert not re.search(r'loc\("[^"]*/[^"]*\.py":', module), "a source location with a folder"

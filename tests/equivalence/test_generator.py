@@ -1,9 +1,4 @@
-"""The random programs are as claimed: separable ones sum over examples, mixing ones do not.
-
-The oracle is the mixed second difference: y(x) - y(x, example a changed) - y(x, b changed) + y(x,
-both changed) vanishes for all a and b exactly if y is a term without examples plus one term for
-each example.
-"""
+"""Random programs are as claimed, and so is each op alone: what changing an example moves."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from hlo_surgery.module import Module
+from hlo_surgery.passes.axes.state import is_rows
+from hlo_surgery.passes.dataflow import kernels
+from hlo_surgery.passes.dataflow.vanishing import is_uniform
+from hlo_surgery.passes.emit.splice import set_results
+from hlo_surgery.passes.ir import mlir
+from tests.axes.claim_rows import Row
+from tests.axes.probes import Probed, assert_claims_hold
 from tests.programs.layers_data import SUMS_OF_DATA
 from tests.programs.program_strategies import programs
 from tests.programs.random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
@@ -27,6 +30,7 @@ from tests.programs.random_programs import (
     parameters,
     reference,
 )
+from tests.raising.square_ops import OPS, lines
 
 # Over 300 programs, two correct evaluations of one gradient differed by at most 10 units of
 # rounding of the largest entry of any example's gradient (by 0.3 in the median), in bfloat16, where
@@ -138,3 +142,63 @@ def planted(name):
 @pytest.mark.parametrize("name", [*MIXING_LAYERS, *MIXING_LOSSES, *MIXING_GRADIENTS])
 def test_planted_mixing_has_a_mixed_second_difference(name):
     assert truly_mixes(planted(name))
+
+
+TYPES = ("4x4xf64", "4x4xf64", "4xf64", "4xi32")
+CONSTANTS = (
+    "%zero = stablehlo.constant dense<0.0> : tensor<f64>",
+    "%n = stablehlo.constant dense<1> : tensor<i32>",
+)
+
+
+def row(axes, *names):
+    made = [
+        line
+        for k, name in enumerate(names)
+        for line in lines(name, f"{k}_", x="%0", y="%1", z="%2", i="%3")
+    ]
+    return Row(TYPES, "\n".join([*CONSTANTS, *made]), axes)
+
+
+@pytest.mark.parametrize(
+    "axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str
+)
+def test_what_changing_an_example_moves(axes):
+    """An op alone: what one unifies wrongly, it refuses in all others beside it."""
+    found = 0
+    for name in OPS:
+        probed = Probed.of_row(row(axes, name))
+        assert_claims_hold(probed)
+        found += is_rows(probed.classes[-1])
+    assert found
+
+
+def test_what_is_said_to_be_uniform():
+    """Along every dimension of every value made of arrays that are the same along their first, or
+    their last.
+    """
+    made = [
+        "%u = stablehlo.broadcast_in_dim %arg0, dims = [1] : (tensor<4xf64>) -> tensor<4x4xf64>",
+        "%v = stablehlo.broadcast_in_dim %arg0, dims = [0] : (tensor<4xf64>) -> tensor<4x4xf64>",
+        "%o = stablehlo.constant dense<2.0> : tensor<4xf64>",
+        "%i = stablehlo.constant dense<1> : tensor<4xi32>",
+    ]
+    for x, y, z in [("u", "u", "arg0"), ("v", "u", "o"), ("u", "v", "o"), ("v", "v", "arg0")]:
+        names = {"x": f"%{x}", "y": f"%{y}", "z": f"%{z}", "i": "%i"}
+        made += [line for k, name in enumerate(OPS) for line in lines(name, f"{x}{y}{k}_", **names)]
+    text = "\n".join(["func.func @main(%arg0: tensor<4xf64>) {", *CONSTANTS, *made, "return }"])
+    code = mlir.parse(text)
+    main = mlir.main_function(code)
+    kernels.populate(code)
+    values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
+    claimed = [
+        (v, d) for v in values for d, n in enumerate(mlir.shape(v)) if n > 1 and is_uniform(v, d)
+    ]
+    assert len(claimed) > 100
+    kernels.strip(code)
+    set_results(main, [v for v, _ in claimed], [])
+    for (_, dim), found in zip(
+        claimed, Module(code).call(np.array([0.5, 2.0, -1.0, 3.0])), strict=True
+    ):
+        first = np.take(found, [0], dim)
+        np.testing.assert_array_equal(found, np.broadcast_to(first, np.shape(found)))

@@ -57,35 +57,3 @@ def test_a_train_step_takes_and_returns_the_module():
     assert metrics["n"].shape == (8,)
     assert jax.tree.structure(new) == jax.tree.structure(wanted)
     assert_close(*(eqx.filter(m, eqx.is_array) for m in (new, wanted)))
-
-
-def test_a_state_of_another_part_of_the_module_is_refused():
-    optax = pytest.importorskip("optax")
-    model = eqx.nn.MLP(5, 3, 7, 1, key=jax.random.key(0), activation=jnp.tanh)
-    step = hs.train_step(loss, optax.adam(0.1), batch_argnums=(1, 2))
-    state = optax.adam(0.1).init(eqx.filter(model.layers, eqx.is_array))
-    with pytest.raises(TypeError, match=r"params\.activation is PjitFunction, .*of the floats"):
-        step(model, state, X, Y)
-
-
-def test_numbers_of_python_are_part_of_a_module():
-    """Dropout asks whether its rate is 0, which no traced number tells."""
-    optax = pytest.importorskip("optax")
-    model = eqx.nn.MultiheadAttention(1, 5, key=jax.random.key(0))
-
-    def attention_loss(model, x):
-        return jnp.mean(jax.vmap(lambda z: model(z, z, z))(x) ** 2)
-
-    x = X[:, None] * jnp.arange(1.0, 4.0)[:, None]
-    wanted = eqx.filter_grad(attention_loss)(model, x)
-    f = hs.grad(attention_loss, statistics=hs.norms())
-    assert_close(f(model, x)[0], wanted)
-    assert f(model, x)[0].dropout.p is None
-    step = hs.train_step(attention_loss, optax.sgd(0.1))
-    state = optax.sgd(0.1).init(eqx.filter(model, eqx.is_inexact_array))
-    new, *_ = step(jax.tree.map(lambda a: a, model), state, x)
-    assert new.dropout.p == 0.0
-    assert isinstance(new.dropout.p, float)
-    whole = optax.adam(0.1)
-    with pytest.raises(TypeError, match=r"params\.dropout\.p is float, .*of the floats alone"):
-        hs.train_step(attention_loss, whole)(new, whole.init(new), x)

@@ -1,4 +1,4 @@
-"""Flax NNX modules: objects that share variables, and change as they run."""
+"""Models of Flax and Haiku, and pytrees that hold other things than trained leaves."""
 
 import jax
 import jax.numpy as jnp
@@ -36,17 +36,6 @@ class Counting(nnx.Module):
     def __call__(self, x):
         self.calls[...] += 1
         return self.dropout(self.layer(x))
-
-
-class Growing(nnx.Module):
-    """A module that makes a variable as it runs."""
-
-    def __init__(self, rngs):
-        self.layer = nnx.Linear(5, 5, rngs=rngs)
-
-    def __call__(self, x):
-        self.seen = nnx.Variable(x.sum())
-        return self.layer(x)
 
 
 def loss(model, x, y):
@@ -108,12 +97,6 @@ def test_a_stream_of_keys_is_an_argument_like_a_model(make):
     assert int(rngs.noise.count[...]) == 2
 
 
-@MAKERS
-def test_a_variable_that_is_made_on_the_way_is_refused(make):
-    with pytest.raises(ValueError, match=r"adds variables to its model, .* __init__"):
-        make(statistics=hs.norms())(Growing(nnx.Rngs(0)), X, Y)
-
-
 def test_batch_norm_in_training_is_refused_and_running_averages_are_taken():
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(nnx.Linear(5, 5, rngs=rngs), nnx.BatchNorm(5, rngs=rngs))
@@ -144,26 +127,6 @@ def test_a_train_step_updates_the_model_itself():
     assert_close(*(nnx.state(m, nnx.Param) for m in (model, plain)))
 
 
-def test_split_models_are_pytrees_like_others():
-    graph, state = nnx.split(Tied(nnx.Rngs(0)))
-    f = hs.grad(
-        lambda state, x, y: loss(nnx.merge(graph, state), x, y),
-        batch_argnums=BATCH,
-        statistics=hs.norms(),
-    )
-    each = each_gradient(lambda: Tied(nnx.Rngs(0)))
-    wanted = [jnp.linalg.norm(jax.tree.leaves(g)[0]) for g in each]
-    assert_close(f(state, X, Y)[1], jnp.stack(wanted))
-
-
-def test_an_optimized_function_changes_its_model_too():
-    model, plain = Counting(nnx.Rngs(0)), Counting(nnx.Rngs(0))
-    f = hs.optimize(lambda model, x, y: loss(model, x, y))
-    for count in (1, 2):
-        assert_close(f(model, X, Y), loss(plain, X, Y))
-        assert int(model.calls[...]) == count
-
-
 @pytest.mark.parametrize("transform", [hs.grad, hs.value_and_grad])
 def test_a_part_of_a_model_is_named_as_nnx_does(transform):
     part = nnx.DiffState(0, nnx.PathContains("kernel"))
@@ -174,3 +137,68 @@ def test_a_part_of_a_model_is_named_as_nnx_does(transform):
     assert len(jax.tree.leaves(wanted)) == 1
     assert_close(gradient, wanted)
     assert_close(found, wanted)
+
+
+hk = pytest.importorskip("haiku")
+
+Y_OF_MODELS = jnp.cos(jnp.arange(24.0)).reshape(8, 3)
+
+
+def test_state_and_keys_are_arguments_and_an_aux():
+    def network(x):
+        count = hk.get_state("count", [], init=jnp.zeros)
+        hk.set_state("count", count + 1)
+        return hk.Linear(3)(hk.dropout(hk.next_rng_key(), 0.5, x))
+
+    model = hk.transform_with_state(network)
+    params, state = model.init(jax.random.key(0), X)
+
+    def loss(params, state, key, x, y):
+        out, state = model.apply(params, state, key, x)
+        return jnp.mean((out - y) ** 2), state
+
+    f = hs.value_and_grad(loss, has_aux=True, batch_argnums=(3, 4), statistics=hs.norms())
+    plain = jax.value_and_grad(loss, has_aux=True)
+    arguments = params, state, jax.random.key(1), X, Y_OF_MODELS
+    result, norms = f(*arguments)
+    assert_close(result, plain(*arguments))
+    assert norms.shape == (8,)
+
+
+def test_batch_norm_in_training_is_refused_where_its_line_is():
+    model = hk.transform_with_state(
+        lambda x: hk.BatchNorm(True, True, 0.9)(hk.Linear(3)(x), is_training=True)
+    )
+    params, state = model.init(jax.random.key(0), X)
+
+    def loss(params, state, x, y):
+        return jnp.mean((model.apply(params, state, None, x)[0] - y) ** 2)
+
+    f = hs.grad(loss, batch_argnums=(2, 3), statistics=hs.norms())
+    with pytest.raises(hs.Refusal, match=r"models\.py:\d+ \(in haiku/_src/\w+\.py:\d+\)"):
+        f(params, state, X, Y_OF_MODELS)
+
+
+X_OF_LEAVES = jnp.sin(jnp.arange(12.0)).reshape(4, 3)
+PARAMS = {"w": jnp.arange(1.0, 4.0), "count": jnp.int32(2), "activation": jnp.tanh, "name": "relu"}
+
+
+def loss_of_leaves(params, x):
+    return jnp.mean(params["activation"](x @ params["w"]) ** 2 * params["count"])
+
+
+def float_loss(w, x):
+    return loss_of_leaves({**PARAMS, "w": w}, x)
+
+
+def test_what_is_no_float_has_no_gradient_and_no_statistic():
+    statistics = {"squares": hs.second_moment(), "each": hs.norms(per="parameter")}
+    gradient, found = hs.grad(loss_of_leaves, statistics=statistics)(PARAMS, X_OF_LEAVES)
+    none = {"count": None, "activation": None, "name": None}
+    wanted = jax.grad(float_loss)(PARAMS["w"], X_OF_LEAVES)
+    each = jnp.stack([jax.grad(float_loss)(PARAMS["w"], x[None]) for x in X_OF_LEAVES])
+    assert {key: gradient[key] for key in none} == none
+    assert_close(gradient["w"], wanted)
+    assert_close(found["squares"].pop("w"), jnp.mean(each**2, 0))
+    assert_close(found["each"].pop("w"), jnp.linalg.norm(each, axis=1))
+    assert found == {"squares": none, "each": none}

@@ -79,51 +79,6 @@ def test_numbers_are_those_of_the_type(op, kind, direction):
     assert known > 20
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        ("i8", "LT", 0, 100, 120),
-        ("i8", "LE", 0, 1, 127),
-        ("i8", "GT", 0, -100, -120),
-        ("i8", "GE", 0, -1, -128),
-        ("ui8", "GE", 9, 255, 0),
-        ("ui8", "LT", 0, 200, 250),
-        ("i16", "LT", 0, 30000, 32000),
-        ("i32", "LT", 0, 2000000000, 2100000000),
-        ("i8", "NE", 1, 1, 0),
-        ("i8", "LT", 0, -128, 100, "subtract"),
-        ("ui8", "GE", 4, 1, 0, "subtract"),
-    ],
-)
-def test_a_counter_that_leaves_its_type_is_not_known(row):
-    assert counted(*row) is None
-    assert len(run(*row)) not in (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("row", "rounds"),
-    [
-        (("i8", "LT", 0, 100, 100), 1),
-        (("i8", "LT", -128, 1, 127), 255),
-        (("ui8", "NE", 0, 1, 255), 255),
-        (("i16", "LT", 0, 100, 120), 2),
-        (("ui64", "LT", 2**64 - 9, 1, 2**64 - 2), 7),
-        (("i32", "GT", 2**31 - 1, -(2**30), 0), 2),
-        (("i32", "GE", 4, 1, 0, "subtract"), 5),
-        (("ui8", "GT", 9, 3, 0, "subtract"), 3),
-    ],
-)
-def test_a_counter_within_its_type_is_known(row, rounds):
-    numbers = counted(*row)
-    assert numbers == run(*row)
-    assert len(numbers) == rounds
-
-
-def test_truth_values_do_not_count():
-    """Platforms differ in what true and true add up to."""
-    assert counted("i1", "NE", "false", "true", "true") is None
-
-
 SUMMED = """
 func.func @main(%w: tensor<3x2xf32>, %x: tensor<2x5x3xf32>, %y: tensor<2x5x2xf32>)
     -> (tensor<3x2xf32> {{jax.result_info = "g"}}) {{
@@ -175,47 +130,22 @@ def test_a_loop_is_hoisted_for_the_rounds_that_it_has(kind):
     np.testing.assert_allclose(rows, each, rtol=1e-5, atol=1e-4)
 
 
-MAPPED = """
-func.func @main(%w: tensor<3xf32>, %x: tensor<2x3xf32>)
-    -> (tensor<3xf32> {jax.result_info = "g"}) {
-  %z = stablehlo.constant dense<0> : tensor<i8>
-  %step = stablehlo.constant dense<100> : tensor<i8>
-  %n = stablehlo.constant dense<120> : tensor<i8>
-  %zero = stablehlo.constant dense<0.0> : tensor<3xf32>
-  %r:2 = stablehlo.while(%i = %z, %c = %zero) : tensor<i8>, tensor<3xf32>
-   cond { %p = stablehlo.compare LT, %i, %n : (tensor<i8>, tensor<i8>) -> tensor<i1>
-          stablehlo.return %p : tensor<i1> }
-   do {   %k = stablehlo.divide %i, %step : tensor<i8>
-          %s = stablehlo.dynamic_slice %x, %k, %z, sizes = [1, 3] : (tensor<2x3xf32>, tensor<i8>,
-            tensor<i8>) -> tensor<1x3xf32>
-          %v = stablehlo.reshape %s : (tensor<1x3xf32>) -> tensor<3xf32>
-          %m = stablehlo.multiply %v, %w : tensor<3xf32>
-          %t = stablehlo.tanh %m : tensor<3xf32>
-          %a = stablehlo.add %c, %t : tensor<3xf32>
-          %j = stablehlo.add %i, %step : tensor<i8>
-          stablehlo.return %j, %a : tensor<i8>, tensor<3xf32> }
-  return %r#1 : tensor<3xf32>
-}"""
-
-
-@pytest.mark.parametrize(("continued", "counted"), [("%i", 1), ("%j", 2)])
-def test_what_goes_on_from_another_counter_is_none(continued, counted):
-    """It would be 0, 2, 4, .. if it went on from its own numbers, and is 0, 2, 3, .."""
-    code = mlir.parse(
-        f"""
-        func.func @main() -> tensor<i32> {{
-          %zero = stablehlo.constant dense<0> : tensor<i32>
-          %one = stablehlo.constant dense<1> : tensor<i32>
-          %two = stablehlo.constant dense<2> : tensor<i32>
-          %n = stablehlo.constant dense<4> : tensor<i32>
-          %r:2 = stablehlo.while(%i = %zero, %j = %zero) : tensor<i32>, tensor<i32>
-           cond {{ %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-                  stablehlo.return %p : tensor<i1> }}
-           do {{   %k = stablehlo.add %i, %one : tensor<i32>
-                  %l = stablehlo.add {continued}, %two : tensor<i32>
-                  stablehlo.return %k, %l : tensor<i32>, tensor<i32> }}
-          return %r#1 : tensor<i32>
-        }}"""
-    )
-    (loop,) = loops_in(code)
-    assert len(counter_values(loop)) == counted
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("i8", "LT", 0, 100, 120),
+        ("i8", "LE", 0, 1, 127),
+        ("i8", "GT", 0, -100, -120),
+        ("i8", "GE", 0, -1, -128),
+        ("ui8", "GE", 9, 255, 0),
+        ("ui8", "LT", 0, 200, 250),
+        ("i16", "LT", 0, 30000, 32000),
+        ("i32", "LT", 0, 2000000000, 2100000000),
+        ("i8", "NE", 1, 1, 0),
+        ("i8", "LT", 0, -128, 100, "subtract"),
+        ("ui8", "GE", 4, 1, 0, "subtract"),
+    ],
+)
+def test_a_counter_that_leaves_its_type_is_not_known(row):
+    assert counted(*row) is None
+    assert len(run(*row)) not in (0, 1)

@@ -28,10 +28,6 @@ def one(p, x, y):
     return jnp.sum((h @ p["c"] - y) ** 2)
 
 
-def one_sorted(p, x, y):
-    return one(p, jnp.sort(x), y)
-
-
 def one_branching(p, x, y):
     return lax.cond(x[0] > 0, lambda: one(p, x, y), lambda: 2 * one(p, x**2, y))
 
@@ -76,16 +72,6 @@ def accumulated(p, x, y):
     return lax.scan(step, jax.tree.map(jnp.zeros_like, p), parts)[0]
 
 
-def cut_out(p, x, y):
-    """Gradients added up over microbatches that are cut out of the batch where they lie."""
-
-    def step(i, total):
-        part = [lax.dynamic_slice_in_dim(a, 2 * i, 2) for a in (x, y)]
-        return jax.tree.map(lambda t, g: t + g / 3, total, jax.grad(mean_of)(p, *part))
-
-    return lax.fori_loop(0, 3, step, jax.tree.map(jnp.zeros_like, p))
-
-
 def strided(p, x, y):
     """Gradients stacked over microbatches, which take every third example."""
     parts = x.reshape(2, 3, -1).swapaxes(0, 1), y.reshape(2, 3, -1).swapaxes(0, 1)
@@ -100,16 +86,6 @@ def masked_by_position(p, x, y):
 def numbered(p, x, y):
     """Examples taken by a number that is itself scanned."""
     return lax.scan(lambda total, i: (total + one(p, x[i], y[i]), None), 0.0, jnp.arange(6))[0] / 6
-
-
-def numbered_and_computed_again(p, x, y):
-    """Backwards the number of the step comes out of a barrier."""
-    step = jax.checkpoint(lambda total, i: (total + one(p, x[i], y[i]), None))
-    return lax.scan(step, 0.0, jnp.arange(6))[0] / 6
-
-
-def examples_numbered(p, x, y):
-    return jnp.mean(lax.map(lambda i: one(p, x[i], y[i]), jnp.arange(6)))
 
 
 def running_mean(p, x, y):
@@ -132,15 +108,11 @@ def examples_of(each):
 # Each with the loss of one example.
 CASES = {
     "map": (mapped(one), one),
-    "map with a sort": (mapped(one_sorted), one_sorted),
     "map with a branch": (mapped(one_branching), one_branching),
     "microbatches in the loss": (jax.grad(microbatched_loss), one),
     "gradients accumulated": (accumulated, one),
-    "microbatches cut out": (cut_out, one),
     "gradients stacked": (strided, one),
     "added up by number": (jax.grad(numbered), one),
-    "computed again by number": (jax.grad(numbered_and_computed_again), one),
-    "mapped by number": (jax.grad(examples_numbered), one),
     "loops over features": (mapped(one_over_features), one_over_features),
     "a running mean of loops over features": (jax.grad(running_mean), last_state),
     "masks by position": (jax.grad(masked_by_position), one_masked),
@@ -188,6 +160,188 @@ def test_refused(loss):
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
 
 
+B, STEPS, WORDS, WIDTH = 4, 4, 5, 3
+PARAMS_OF_LABEL = {
+    "table": 0.5 * jax.random.normal(jax.random.key(0), (WORDS, WIDTH)),
+    "turn": 0.5 * jax.random.normal(jax.random.key(1), (WIDTH, WIDTH)),
+    "head": 0.5 * jax.random.normal(jax.random.key(2), (WIDTH, WORDS)),
+}
+LABELS = jax.random.randint(jax.random.key(3), (B, STEPS), 0, WORDS)
+
+
+def rows(labels):
+    return jnp.arange(len(labels))
+
+
+def step(params, places, h, labels):
+    """One step of a decoder, and what it loses at these places."""
+    h = jnp.tanh(h @ params["turn"] + params["table"][labels])
+    return h, -jax.nn.log_softmax(h @ params["head"])[places, labels]
+
+
+def decoded(params, labels, run):
+    h = jnp.zeros((len(labels), WIDTH))
+    return jnp.mean(jnp.sum(run(lambda h, t: step(params, rows(t), h, t), h, labels.T), 0))
+
+
+def scanned(params, labels):
+    return decoded(params, labels, lambda f, h, xs: lax.scan(f, h, xs)[1])
+
+
+def in_chunks(params, labels):
+    """A loop in a loop, computed again by the backward pass."""
+
+    def run(f, h, xs):
+        chunk = jax.checkpoint(lambda h, part: lax.scan(f, h, part))
+        parts = xs.reshape(2, STEPS // 2, -1)
+        return lax.scan(chunk, h, parts)[1].reshape(STEPS, -1)
+
+    return decoded(params, labels, run)
+
+
+def clamped(params, labels):
+    """Words are counted at labels that are clamped to the table."""
+
+    def count(counts, t):
+        found = jnp.tanh(params["table"][t] @ params["turn"]).sum(-1)
+        counts = counts.at[rows(t), t + 1].add(found, mode="clip")
+        return counts, counts**2
+
+    counts = lax.scan(count, jnp.zeros((len(labels), WORDS)), labels.T)[1]
+    return jnp.mean(jnp.sum(counts, (0, 2))) + jnp.sum(params["head"] ** 2)
+
+
+def written(params, labels):
+    """A memory of three rows for each example: the one that is the least alike is overwritten."""
+
+    def write(memory, t):
+        word = params["table"][t]
+        place = jnp.argmin(jnp.einsum("bmd,bd->bm", memory, word @ params["turn"]), -1)
+        kept = memory[rows(t), place] / 2
+        memory = memory.at[rows(t), place].set(jnp.tanh(word) + kept)
+        return memory, jnp.sum((memory @ params["head"]) ** 2, (1, 2))
+
+    begun = params["table"][labels[:, :3]]
+    return jnp.mean(jnp.sum(lax.scan(write, begun, labels.T)[1], 0))
+
+
+LOSSES = [scanned, in_chunks, clamped, written]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_example_reads_its_own_rows(loss):
+    gradients = jax.vmap(lambda row: jax.grad(loss)(PARAMS_OF_LABEL, row[None]))(LABELS)
+    f = hs.grad(loss, statistics={"all": hs.per_example(), "squares": hs.second_moment()})
+    _, found = f(PARAMS_OF_LABEL, LABELS)
+    squares = jax.tree.map(lambda g: jnp.mean(g**2, 0), gradients)
+    for name in PARAMS_OF_LABEL:
+        for got, wanted in ((found["all"], gradients), (found["squares"], squares)):
+            close = {"rtol": 1e-4, "atol": 1e-5 * float(jnp.abs(wanted[name]).max())}
+            np.testing.assert_allclose(got[name], wanted[name], **close)
+
+
+OTHERS = {
+    "backwards": lambda i: jnp.arange(B)[::-1],
+    "turned by the step": lambda i: (jnp.arange(B) + i) % B,
+    "the first one's": lambda i: jnp.zeros(B, jnp.int32),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_reading_rows_of_others_is_refused(name):
+    def loss(params, labels):
+        def of_step(h, x):
+            return step(params, OTHERS[name](x[0]), h, x[1])
+
+        found = lax.scan(of_step, jnp.zeros((B, WIDTH)), (jnp.arange(STEPS), labels.T))[1]
+        return jnp.mean(jnp.sum(found, 0))
+
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, statistics=hs.norms())(PARAMS_OF_LABEL, LABELS)
+
+
+MAX_NORM = 0.5
+REAL = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+STATISTIC = hs.clipped_mean(MAX_NORM)
+
+
+def drawn(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+PARAMS_OF_PADDING = {"w": drawn(3, 2), "s": np.float32(0.7), "unused": np.float32(1)}
+X_OF_PADDING = drawn(len(REAL), 3)
+
+
+def square_sum(rows, real):
+    return jnp.sum(jnp.sum(rows**2, -1) * real)
+
+
+def branched(p, x, real):
+    """A parameter decides, so that the module keeps both branches."""
+    hidden = lax.cond(p["s"] > 0, lambda h: jnp.tanh(h) * p["s"], jnp.sin, x @ p["w"])
+    return square_sum(hidden, real)
+
+
+def a_term_in_a_branch(p, x, real):
+    def loss(h):
+        return square_sum(jnp.tanh(h) * p["s"], real) + p["s"] ** 2
+
+    return lax.cond(p["s"] > 0, loss, lambda h: square_sum(h, real), x @ p["w"])
+
+
+def a_row_of_nobody_in_a_branch(p, x, real):
+    """The last row is no example's, and sums of rows have it with them."""
+
+    def loss(p):
+        rows = jnp.concatenate([x * real[:, None], jnp.ones((1, 3))])
+        return jnp.sum(jnp.tanh(rows @ p["w"]) ** 2)
+
+    return lax.cond(p["s"] > 0, loss, lambda p: square_sum(x @ p["w"], real), p)
+
+
+def a_term_in_each_step(p, x, real):
+    def step(so_far, example):
+        row, counts = example
+        return so_far + counts * jnp.sum(jnp.tanh(row @ p["w"]) ** 2) + p["s"], None
+
+    return lax.scan(step, 0.0, (x, real))[0]
+
+
+def private(loss):
+    options = {"batch_argnums": (1, 2), "is_real": 2, "loss_reduction": "sum"}
+    return hs.grad(loss, statistics=STATISTIC, **options)(PARAMS_OF_PADDING, X_OF_PADDING, REAL)[1]
+
+
+def test_each_real_examples_own_is_clipped():
+    alone = [
+        jax.grad(branched)(PARAMS_OF_PADDING, X_OF_PADDING[[i]], REAL[[i]])
+        for i in np.flatnonzero(REAL)
+    ]
+    norms = [np.sqrt(sum(np.sum(a**2) for a in jax.tree.leaves(g))) for g in alone]
+    weights = [min(1, MAX_NORM / n) / len(alone) for n in norms]
+    weighted = [jax.tree.map(lambda a, w=w: w * a, g) for g, w in zip(alone, weights, strict=True)]
+    expected = jax.tree.map(lambda *leaves: sum(leaves), *weighted)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7),
+        private(branched),
+        expected,
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        (a_term_in_a_branch, "share a term"),
+        (a_row_of_nobody_in_a_branch, "each example meets others"),
+        (a_term_in_each_step, "share a term by their number"),
+    ],
+)
+def test_what_all_share_is_refused(loss, why):
+    with pytest.raises(hs.Refusal, match=why):
+        private(loss)
+
+
 @pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()])
 def test_rows_added_where_an_example_says(statistic):
     """Each step adds to the row that its example looks up: what it adds is weighed, not where."""
@@ -206,23 +360,3 @@ def test_rows_added_where_an_example_says(statistic):
     _, found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistic)(table, X, ids)
     g = jax.vmap(added, (None, 0, 0))(table, X, ids)
     np.testing.assert_allclose(found, statistic.phi(g).mean(0), rtol=1e-5)
-
-
-def test_examples_from_the_last_to_the_first():
-    """What tells the steps apart need not count them; the weight of what is there grows by each."""
-    w = PARAMS["a"]
-
-    def own(w, x):
-        return jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w)
-
-    def gradient(w, x):
-        def step(state):
-            i, total = state
-            return i + -1, 2 * total + own(w, x[i]) / 6
-
-        start = 5, jnp.zeros_like(w)
-        return lax.while_loop(lambda state: state[0] != -1, step, start)[1]
-
-    _, found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(w, X)
-    g = jax.vmap(own, (None, 0))(w, X) * 2.0 ** jnp.arange(6)[:, None, None]
-    np.testing.assert_allclose(found, g, rtol=0, atol=1e-5 * np.abs(g).max())

@@ -1,4 +1,4 @@
-"""Batches regrouped over two dimensions: statistics as of single examples; mixing is refused."""
+"""Batches regrouped over two dimensions, or of several views; mixing within them is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ SIZE = PARTS * COUNT
 KEYS = jax.random.split(jax.random.key(0), 4)
 W, V = jax.random.normal(KEYS[0], (4, 3)), jax.random.normal(KEYS[1], (3,))
 X = jax.random.normal(KEYS[2], (SIZE, STEPS, 4))
-WEIGHTS = jax.random.uniform(KEYS[3], (PARTS, COUNT))
 
 
 def dense(w, v, y):
@@ -79,27 +78,6 @@ def test_statistics_of_a_split_batch(name, strategy):
         )
 
 
-def test_examples_are_split_behind_another_dimension():
-    """As long as the major dimension is."""
-
-    def loss(w, x):
-        return jnp.mean(jnp.tanh(x.reshape(PARTS, PARTS, COUNT, 4) @ w) ** 2)
-
-    x = jnp.moveaxis(X[:, :PARTS], 1, 0)
-    found = hs.grad(loss, in_axes=1, statistics=hs.per_example())(W, x)[1]
-    gradient = jax.jit(jax.grad(loss))
-    expected = [gradient(W, jnp.repeat(x[:, b : b + 1], SIZE, 1)) for b in range(SIZE)]
-    np.testing.assert_allclose(found, jnp.stack(expected), rtol=0, atol=1e-6)
-
-
-def test_a_sum_over_both_dimensions_squares_its_operands():
-    gradient = hs.rewrite(
-        jax.grad(lambda w, x: jnp.mean(jnp.tanh(x.reshape(PARTS, COUNT, 4) @ w))), **SECOND_MOMENT
-    )
-    plan = hs.explain(gradient, W, X[:, 0])
-    assert plan.outputs[0].strategies == {"second_moment": "square"}
-
-
 MIXING = {
     "group_mean": lambda w, y: (jnp.tanh(y @ w) - jnp.tanh(y @ w).mean(1, keepdims=True)) ** 2,
     "group_max": lambda w, y: jnp.tanh(y @ w).max(0),
@@ -120,22 +98,6 @@ def test_what_mixes_within_a_group_is_refused(name):
         hs.grad(loss, **SECOND_MOMENT)(W, X)
 
 
-def masked(w, x, shape):
-    """A mean over the tokens that count, normalised by data."""
-    mask, tokens = (x[..., :1] > -0.5).reshape(*shape, 1), x.reshape(*shape, 4)
-    return jnp.sum(jnp.tanh(tokens @ w) ** 2 * mask) / jnp.sum(mask)
-
-
-def test_a_normaliser_of_all_parts_is_one_number():
-    split, flat = (
-        hs.grad(
-            lambda w, x, s=shape: masked(w, x, s), batch_argnums=1, statistics=hs.per_example()
-        )(W, X)
-        for shape in ((PARTS, COUNT, STEPS), (SIZE, STEPS))
-    )
-    np.testing.assert_allclose(split[1], flat[1], rtol=0, atol=1e-6 * np.abs(flat[1]).max())
-
-
 @pytest.mark.parametrize("axes", [(1, 2, 3), (0, 2, 3)])
 def test_data_of_a_part_is_no_constant_of_the_batch(axes):
     def loss(w, x):
@@ -144,3 +106,63 @@ def test_data_of_a_part_is_no_constant_of_the_batch(axes):
 
     with pytest.raises(hs.Refusal, match="data of the whole batch"):
         hs.grad(loss, **SECOND_MOMENT)(W, X)
+
+
+KEYS_OF_VIEWS = jax.random.split(jax.random.key(0), 5)
+PARAMS = {
+    "a": jax.random.normal(KEYS_OF_VIEWS[0], (7, 5)),
+    "b": jax.random.normal(KEYS_OF_VIEWS[1], (5,)),
+}
+PARAMS["c"] = jax.random.normal(KEYS_OF_VIEWS[2], (5, 4))
+X_OF_VIEWS, Y = (
+    jax.random.normal(KEYS_OF_VIEWS[3], (6, 7)),
+    jax.random.normal(KEYS_OF_VIEWS[4], (6, 7)),
+)
+
+
+def network(p, x):
+    return jnp.tanh(x @ p["a"] + p["b"]) @ p["c"]
+
+
+def three_views(p, x, y):
+    z = network(p, jnp.concatenate([x, y, 2 * x]))
+    n = x.shape[0]
+    return jnp.mean(jnp.sum((z[:n] - z[n : 2 * n]) ** 2 + z[2 * n :], -1))
+
+
+def one_side_stopped(p, x, y):
+    """As SimSiam does: the split's transpose lays zeros where nothing flows back."""
+    student, teacher = jnp.split(network(p, jnp.concatenate([x, y])), 2)
+    return jnp.mean(jnp.sum((student - jax.lax.stop_gradient(teacher)) ** 2, -1))
+
+
+def guided(p, x, y):
+    """As classifier-free guidance does: half of the rows take an embedding that all share."""
+    with_null = jnp.concatenate([y, jnp.broadcast_to(p["a"][:, 0], y.shape)])
+    z = network(p, jnp.concatenate([x, x]) + with_null)
+    return jnp.mean(jnp.sum((2 * z[: x.shape[0]] - z[x.shape[0] :]) ** 2, -1))
+
+
+def shifted_views(p, x, y):
+    z = network(p, jnp.concatenate([x, y]))
+    return jnp.mean(jnp.sum((z[1:7] - z[5:11]) ** 2, -1))
+
+
+@pytest.mark.parametrize(
+    ("loss", "strategy"),
+    covering([three_views, one_side_stopped, guided], ["auto", "lift", "loop"]),
+)
+def test_views_belong_to_their_example(loss, strategy):
+    examples = jax.vmap(jax.grad(loss), (None, 0, 0))(PARAMS, X_OF_VIEWS[:, None], Y[:, None])
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment(), strategy=strategy)
+    gradient, squares = f(PARAMS, X_OF_VIEWS, Y)
+    for name, g in examples.items():
+        np.testing.assert_allclose(gradient[name], g.mean(0), atol=1e-5 * float(jnp.abs(g).max()))
+        np.testing.assert_allclose(squares[name], (g**2).mean(0), atol=1e-5 * float((g**2).max()))
+
+
+def test_shifted_views_are_refused():
+    with pytest.raises(hs.Refusal, match=r"meets others|out of the batch"):
+        hs.grad(shifted_views, batch_argnums=(1, 2), statistics=hs.second_moment())(
+            PARAMS, X_OF_VIEWS, Y
+        )

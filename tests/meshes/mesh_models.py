@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -91,17 +90,6 @@ def scanned(p, x, y):
     return squared_error(h.mean(1) @ p["v"], y)
 
 
-def convolutions(p, x, y):
-    """A plain, a strided, a depthwise and a transposed convolution."""
-    layout = ("NHWC", "HWIO", "NHWC")
-    convolve = partial(lax.conv_general_dilated, padding="SAME", dimension_numbers=layout)
-    h = jnp.tanh(convolve(x, p["plain"], (1, 1)))
-    h = jnp.tanh(convolve(h, p["strided"], (2, 2)))
-    h = jnp.tanh(convolve(h, p["depthwise"], (1, 1), feature_group_count=8))
-    h = jnp.tanh(lax.conv_transpose(h, p["transposed"], (2, 2), "SAME", dimension_numbers=layout))
-    return squared_error(h.mean((1, 2)) @ p["v"], y)
-
-
 def squared_error(outputs, y):
     return jnp.mean((outputs - y) ** 2)
 
@@ -124,7 +112,7 @@ def made(loss, inputs, params):
 # So many examples that XLA gathers fully sharded parameters; with fewer it splits the layers along
 # them instead.
 MANY, SOME, FEW = 64, 16, 8
-ROWS, COLUMNS, FEATURES = P("model"), P(None, "model"), P(None, None, None, "model")
+ROWS, COLUMNS = P("model"), P(None, "model")
 MODELS = {
     "mlp": made(
         mlp,
@@ -145,17 +133,6 @@ MODELS = {
         scanned,
         draw(12, SOME, 3, 8),
         {"layers": ((2, 8, 8), P(None, None, "model")), "v": ((8, 8), ROWS)},
-    ),
-    "convolutions": made(
-        convolutions,
-        draw(13, SOME, 6, 6, 4),
-        {
-            "plain": ((3, 3, 4, 8), FEATURES),
-            "strided": ((3, 3, 8, 8), FEATURES),
-            "depthwise": ((3, 3, 1, 8), FEATURES),
-            "transposed": ((3, 3, 8, 8), FEATURES),
-            "v": ((8, 8), ROWS),
-        },
     ),
 }
 

@@ -2,8 +2,7 @@
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.meshes.mesh_worker
 
-prints a line of JSON for each: how far its numbers are off, and the collectives beside the plain
-gradient's.
+prints a line of JSON for each: how far its numbers are off.
 """
 
 import json
@@ -18,8 +17,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from tests.meshes.collectives import collectives, sent
-from tests.meshes.mesh_cases import CASES, COUNTED
+from tests.meshes.mesh_cases import CASES
 from tests.meshes.mesh_layouts import LAYOUTS
 from tests.meshes.mesh_models import MODELS, STATISTICS, WHOLE, expected
 
@@ -36,14 +34,13 @@ def rewritten(case, loss, **planning):
 def laid_out(case, model):
     layout = LAYOUTS[case.how]
     compiled = layout.compiled(model, rewritten(case, model.loss), case.statistics)
-    return compiled(*layout.placed(model)), compiled.as_text()
+    return compiled(*layout.placed(model))
 
 
 def found_in_arrays(case, model):
     """Called on sharded arrays, without a mesh in use."""
     function, arguments = rewritten(case, model.loss), ROW.placed(model)
-    flat = jax.tree.leaves(arguments)
-    return function(*arguments), function.module(*arguments).jitted.lower(*flat).compile().as_text()
+    return function(*arguments)
 
 
 def told(case, model):
@@ -51,7 +48,7 @@ def told(case, model):
     parameters, data = ROW.shardings(model)
     function = jax.jit(rewritten(case, model.loss, shards=8), in_shardings=(parameters, data, data))
     compiled = function.lower(model.params, *model.batch).compile()
-    return compiled(*ROW.placed(model)), compiled.as_text()
+    return compiled(*ROW.placed(model))
 
 
 def in_shard_map(case, model):
@@ -67,7 +64,7 @@ def in_shard_map(case, model):
     mapped = jax.shard_map(
         body, mesh=ROW.mesh, in_specs=(P(), P("data"), P("data")), out_specs=outputs
     )
-    return jax.jit(mapped)(*ROW.placed(model)), None
+    return jax.jit(mapped)(*ROW.placed(model))
 
 
 def stepped(params, gradient, squares):
@@ -88,7 +85,7 @@ def donated(case, model):
     with jax.set_mesh(ROW.mesh):
         made = jax.jit(step, donate_argnums=0)(params, *batch)
     assert all(x.is_deleted() for x in params.values())
-    return made, None
+    return made
 
 
 def scan_over_steps(case, model):
@@ -101,13 +98,13 @@ def scan_over_steps(case, model):
     with jax.set_mesh(ROW.mesh):
         params, *batch = ROW.placed(model)
         model = replace(model, batch=tuple(batch))
-        return jax.jit(lambda params: lax.scan(step, params, length=STEPS)[0])(params), None
+        return jax.jit(lambda params: lax.scan(step, params, length=STEPS)[0])(params)
 
 
 def checkpointed(case, model):
     function = rewritten(case, jax.checkpoint(model.loss))
     compiled = ROW.compiled(model, function, case.statistics)
-    return compiled(*ROW.placed(model)), None
+    return compiled(*ROW.placed(model))
 
 
 STEPS = 3
@@ -141,13 +138,6 @@ def sized(model, size):
     return MODELS[model].of_size(size) if size else MODELS[model]
 
 
-@cache
-def plain(how, model):
-    """The module of the gradient alone."""
-    layout = LAYOUTS.get(how, ROW)
-    return layout.compiled(MODELS[model], jax.grad(MODELS[model].loss)).as_text()
-
-
 def distance(got, want):
     """The greatest difference in any array, in units of the array's greatest entry."""
     pairs = zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
@@ -158,13 +148,8 @@ def report(case):
     want = wanted(case.model, case.size, TRAINED.get(case.how, 0))
     if case.how not in TRAINED:
         want = (want[0], {name: want[1][name] for name in case.statistics})
-    got, text = PROGRAMS[case.how](case, sized(case.model, case.size))
-    found = {"distance": distance(got, want)}
-    if case in COUNTED:
-        of_both = {"collectives": text, "plain": plain(case.how, case.model)}
-        found |= {name: collectives(module) for name, module in of_both.items()}
-        found |= {f"{name} sent": sent(module) for name, module in of_both.items()}
-    return found
+    got = PROGRAMS[case.how](case, sized(case.model, case.size))
+    return {"distance": distance(got, want)}
 
 
 def main():

@@ -13,27 +13,23 @@ from jax import lax
 
 import hlo_surgery as hs
 from tests.microbatches.microbatch_statistics import (
-    LAYERS,
     NOISE,
     PARAMS,
     REWEIGHTING,
     SPREADS,
     STATISTICS,
     WIDTH,
-    along,
     assert_right,
     draw,
     examples,
     expected,
     mean_of,
-    one,
     sums_of,
 )
 
 OUTER, INNER, B = 3, 2, 12
 X = draw(7, B, WIDTH)
 FLAGS = np.array([1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1], np.float32)
-WEIGHTS = np.linspace(0.5, 2, B, dtype=np.float32)
 GRADIENT = jax.grad(mean_of)
 
 
@@ -80,11 +76,6 @@ def in_the_loss(p, x):
     return jax.grad(loss)(p)
 
 
-def half_in_the_loss(p, x):
-    step = jax.grad(lambda p, rows: jnp.mean(lax.map(partial(mean_of, p), rows)))
-    return sums_of(p, partial(step, p), parts(x), lambda g: g / OUTER)
-
-
 def three_deep(p, x):
     def outer(total, rows):
         return lax.scan(inner, total, rows)[0], None
@@ -112,7 +103,6 @@ CASES = {
     "result added": result_added,
     "means added": means_added,
     "in the loss": in_the_loss,
-    "half in the loss": half_in_the_loss,
     "three deep": three_deep,
 }
 IN_OTHER_ORDERS = {
@@ -149,150 +139,7 @@ def test_padding_counts_nowhere(name, steps_taken):
     assert len(steps_taken) == 1
 
 
-def by_weights(p, x, weights):
-    """The sum of weights is known when both loops are done."""
-
-    def inner(state, part):
-        rows, own = part
-        g = jax.grad(lambda p: jnp.sum(jax.vmap(one, (None, 0))(p, rows) * own))(p)
-        return (added(state[0], g), state[1] + own.sum()), None
-
-    def outer(state, rows):
-        return lax.scan(inner, state, rows)[0], None
-
-    start = zeros(p), jnp.zeros(())
-    (total, count), _ = lax.scan(outer, start, (parts(x), parts(weights)))
-    return jax.tree.map(lambda g: g / count, total)
-
-
-@pytest.mark.parametrize("name", ["squares", "norms", "products"])
-def test_weights_are_added_up_before(name, steps_taken):
-    asked = {name: {**STATISTICS, **REWEIGHTING}[name]}
-    f = hs.rewrite(by_weights, batch_argnums=(1, 2), statistics=asked)
-    scale = WEIGHTS * B / WEIGHTS.sum()
-    own = jax.tree.map(lambda g: g * along(scale, g), examples(x=X))
-    assert_right(f(PARAMS, X, WEIGHTS)[1], expected(own))
-    assert steps_taken == [OUTER * INNER]
-
-
-def decayed(p, part):
-    return mean_of(p, part) + 0.1 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))
-
-
-def decayed_outside(p, x):
-    """A constant that the outer loop adds to what the inner one has."""
-
-    def outer(rows):
-        return jax.tree.map(lambda g, w: g + 0.2 * w, sums_of(p, partial(GRADIENT, p), rows), p)
-
-    return sums_of(p, outer, parts(x), of_all)
-
-
-def from_the_parameters(p, x):
-    """The inner loop starts at the parameters, for each step of the outer one."""
-
-    def outer(total, rows):
-        start = jax.tree.map(lambda w: 0.3 * w, p)
-        step = lambda t, part: (added(t, GRADIENT(p, part)), None)  # noqa: E731
-        return added(total, lax.scan(step, start, rows)[0]), None
-
-    return jax.tree.map(of_all, lax.scan(outer, zeros(p), parts(x))[0])
-
-
-def handed_on_halved(p, x):
-    """What is handed on is not the sum: the first steps count less."""
-
-    def outer(total, rows):
-        half = jax.tree.map(lambda t: t / 2, total)
-        return lax.scan(lambda t, part: (added(t, GRADIENT(p, part)), None), half, rows)[0], None
-
-    return jax.tree.map(of_all, lax.scan(outer, zeros(p), parts(x))[0])
-
-
-def looked_at(p, x, after):
-    """What is handed on, or is there after, counts once more beside."""
-
-    def outer(state, rows):
-        total, beside = state
-        following, _ = lax.scan(lambda t, part: (added(t, GRADIENT(p, part)), None), total, rows)
-        return (following, added(beside, following if after else total)), None
-
-    start = zeros(p), zeros(p)
-    return jax.tree.map(of_all, added(*lax.scan(outer, start, parts(x))[0]))
-
-
 def twice(p, x):
     """Both steps of an inner loop take the same examples."""
     rows = jnp.repeat(x.reshape(OUTER, 1, -1, WIDTH), INNER, 1)
     return handed_on(p, x, inner=lambda _: rows)
-
-
-EVEN = np.ones(B)
-LEFT = {
-    "decay in each step": (partial(handed_on, step=jax.grad(decayed)), EVEN, 0.2),
-    "decay outside": (decayed_outside, EVEN, 0.2 / INNER),
-    "from the parameters": (from_the_parameters, EVEN, 0.3 / INNER),
-    "halved": (handed_on_halved, np.repeat([0.25, 0.5, 1.0], 4), 0.0),
-    "looked at": (partial(looked_at, after=False), np.repeat([3.0, 2.0, 1.0], 4), 0.0),
-    "looked at after": (partial(looked_at, after=True), np.repeat([4.0, 3.0, 2.0], 4), 0.0),
-}
-
-
-@pytest.mark.parametrize(("gradient", "scale", "decay"), LEFT.values(), ids=LEFT.keys())
-def test_what_is_no_sum_of_the_steps_is_left_to_lifting(gradient, scale, decay, steps_taken):
-    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
-    found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    own = examples(x=X)
-    own = jax.tree.map(lambda g, w: g * along(scale, g) + decay * w, own, PARAMS)
-    assert_right(found, expected(own))
-    assert not steps_taken
-
-
-def beside_the_inner(p, x):
-    """The outer step's examples all at once, beside the loop over their parts."""
-
-    def outer(rows):
-        whole = GRADIENT(p, rows.reshape(-1, WIDTH))
-        return jax.tree.map(
-            lambda a, b: a + INNER * b, sums_of(p, partial(GRADIENT, p), rows), whole
-        )
-
-    return sums_of(p, outer, parts(x), of_all)
-
-
-def test_examples_beside_the_inner_loop_are_those_of_the_outer_step(steps_taken):
-    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
-    found = hs.rewrite(beside_the_inner, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    assert_right(found, expected(jax.tree.map(lambda g: 2 * g, examples(x=X))))
-    assert steps_taken == [OUTER]
-
-
-def test_examples_in_two_steps_of_the_inner_loop_are_left_to_lifting(steps_taken):
-    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
-    found = hs.rewrite(twice, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    assert_right(found, expected(examples(x=X)))
-    assert not steps_taken
-
-
-def temporaries(f, *args):
-    compiled = jax.jit(f).lower(*args).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
-
-
-@pytest.mark.parametrize("form", [handed_on, result_added])
-@pytest.mark.parametrize("name", ["squares", "norms", "clipped"])
-def test_temporaries_are_those_of_one_inner_step(name, form):
-    width, statistic = 64, {**STATISTICS, **REWEIGHTING}[name]
-    p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}
-    x = draw(3, B, width)
-
-    def flat(p, x):
-        return sums_of(p, partial(GRADIENT, p), x.reshape(OUTER * INNER, -1, width), of_all)
-
-    taken = [
-        temporaries(hs.rewrite(f, batch_argnums=1, statistics=statistic), p, x)
-        - temporaries(f, p, x)
-        for f in (form, flat)
-    ]
-    parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(p))
-    assert taken[0] <= taken[1] + parameters // 8

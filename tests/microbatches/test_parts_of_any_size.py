@@ -1,6 +1,4 @@
-"""Gradients of parts of the batch of any sizes, by loops over some of them or without, with
-constants: biases behind the last activation, and penalties.
-"""
+"""Parts of a batch of any sizes, and statistics that rest on what all examples have."""
 
 from functools import partial
 from itertools import pairwise
@@ -12,6 +10,20 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from tests.microbatches import test_microbatches
+from tests.microbatches.microbatch_statistics import (
+    BOUND,
+    FLAGS,
+    assert_right,
+    examples,
+    norm,
+)
+from tests.microbatches.microbatch_statistics import (
+    PARAMS as PARAMS_OF_STEPS,
+)
+from tests.microbatches.microbatch_statistics import (
+    X as X_OF_STEPS,
+)
 
 B, D = 12, 3
 PARAMS = {
@@ -59,12 +71,6 @@ def of_parts(*sizes, total=B, weigh=lambda n: n / B):
     return made
 
 
-def by_sums(loss, p, x):
-    """Sums over parts, divided in the end."""
-    whole = lambda p, rows: loss(p, rows) * len(rows)  # noqa: E731
-    return times(of_parts(5, 5, 2, weigh=lambda n: 1.0)(whole, p, x), 1 / B)
-
-
 def in_one_loss(loss, p, x):
     parts = x[:5], x[5:10], x[10:]
     return jax.grad(lambda p: sum(loss(p, rows) * len(rows) / B for rows in parts))(p)
@@ -103,17 +109,15 @@ def nested(loss, p, x):
 BOTH = {"bias": biased, "penalty": penalised}
 EVEN = {
     "5 + 5 + 2": of_parts(5, 5, 2),
-    "sums of 5 + 5 + 2": by_sums,
     "a rest step": scanned(4, 2),
     "two a step": scanned(2, 2),
-    "more than there are": scanned(2, 4),
     "two loops over single examples": two_loops(1),
 }
 
 
 # Parts that are taken apart again, and a bias added to single ones.
 SPLIT_AGAIN = {
-    **{name: EVEN[name] for name in ("a rest step", "two a step", "more than there are")},
+    **{name: EVEN[name] for name in ("a rest step", "two a step")},
     "a rest of single examples": scanned(1, 2, 11),
     "two loops": two_loops(3),
     "a loop and a rest": loop_and_rest,
@@ -146,6 +150,85 @@ def test_each_has_its_share(name, loss):
     jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, wanted)
 
 
+CASES = test_microbatches.CASES
+
+
+def below_the_median(norms):
+    """Weights of which each rests on the norms of all."""
+    return jnp.minimum(1, jnp.median(norms) / norms)
+
+
+def of_norms(norms):
+    """Another weight for each place in the batch."""
+    return (1 + jnp.arange(norms.size)) / norms.max()
+
+
+STATISTICS = {
+    "products": hs.inner_products("mean"),
+    "products by parameter": hs.inner_products("mean", per="parameter"),
+    "median": hs.weighted_mean(below_the_median),
+    "places": hs.weighted_mean(of_norms, per="parameter"),
+    "squares of places": hs.weighted_second_moment(of_norms, per="parameter"),
+    "clipped": hs.clipped_mean(BOUND),
+    "norms": hs.norms(),
+    "squares": hs.second_moment(),
+}
+
+
+def product(x, d):
+    return np.tensordot(x, d, x.ndim - 1)
+
+
+def expected(g, real=None):
+    """All of them, of these examples' gradients, or of those that are real."""
+    leaves = jax.tree.leaves(g)
+    real = np.ones(len(leaves[0])) if real is None else real
+    count = real.sum()
+
+    def mean(weights, x):
+        return np.tensordot(weights * real, x, 1) / count
+
+    ones = np.ones_like(real)
+    each = jax.tree.map(lambda x: product(x, mean(ones, x)) * real, g)
+    norms = norm(g) * real
+    alone = jax.tree.map(lambda x: norm([x]) * real, g)
+    return {
+        "products": sum(jax.tree.leaves(each)),
+        "products by parameter": each,
+        "median": jax.tree.map(partial(mean, np.asarray(below_the_median(norms))), g),
+        "places": jax.tree.map(lambda n, x: mean(np.asarray(of_norms(n)), x), alone, g),
+        "squares of places": jax.tree.map(
+            lambda n, x: mean(np.asarray(of_norms(n)) ** 2, x**2), alone, g
+        ),
+        "clipped": jax.tree.map(partial(mean, BOUND / np.maximum(BOUND, norm(g))), g),
+        "norms": norms,
+        "squares": jax.tree.map(lambda x: mean(ones, x**2), g),
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_form(name, steps_taken):
+    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=STATISTICS)
+    gradient, found = f(PARAMS_OF_STEPS, X_OF_STEPS)
+    own = examples(test_microbatches.recurrent) if name == "recurrent" else examples()
+    assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
+    assert_right(found, expected(own))
+    assert not steps_taken
+
+
+def test_padding_counts_nowhere(steps_taken):
+    # The median is of all norms, those of padding being zero; clipping needs a sum of losses.
+    asked = {name: s for name, s in STATISTICS.items() if name not in ("median", "clipped")}
+    f = hs.rewrite(
+        lambda *args: test_microbatches.by_weights(*args)[0],
+        batch_argnums=(1, 2),
+        statistics=asked,
+        is_real=FLAGS,
+    )
+    assert_right(f(PARAMS_OF_STEPS, X_OF_STEPS, FLAGS)[1], expected(examples(), FLAGS))
+    assert not steps_taken
+
+
 def test_a_loss_in_a_loop_that_is_unrolled_whole():
     def loss(p, x):
         step = lambda total, rows: (total + p["b"][0] * inner(p, rows), None)  # noqa: E731
@@ -154,63 +237,3 @@ def test_a_loss_in_a_loop_that_is_unrolled_whole():
     found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(PARAMS, X)[1]
     alone = [jax.grad(lambda p, b=b: p["b"][0] * inner(p, X[b : b + 1]))(PARAMS) for b in range(B)]
     jax.tree.map(close, found, jax.tree.map(lambda *each: jnp.stack(each), *alone))
-
-
-def in_chunks(count):
-    """Chunks of a loss over rows, and the rest behind them, which may be of no examples."""
-
-    def loss(p, x):
-        whole = len(x) // count * count
-        chunks = lax.map(partial(behind_tanh, p), x[:whole].reshape(-1, count, D))
-        return (jnp.sum(chunks) + behind_tanh(p, x[whole:])) / len(x)
-
-    return loss
-
-
-def behind_tanh(p, x):
-    return jnp.sum(jnp.tanh(x @ p["w"] + p["b"]))
-
-
-def each_behind_tanh(p):
-    """The gradient of each example by itself."""
-    return jax.vmap(lambda row: jax.grad(behind_tanh)(p, row[None]))(X)
-
-
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-def test_a_rest_of_no_examples_is_none(strategy):
-    f = hs.grad(in_chunks(4), batch_argnums=1, statistics=hs.per_example(), strategy=strategy)
-    alone = each_behind_tanh(PARAMS)
-    jax.tree.map(close, f(PARAMS, X)[1], alone)
-
-
-def test_halves_of_which_one_is_empty():
-    def loss(p, x):
-        return behind_tanh(p, jnp.roll(x, 0, 0)) / len(x)
-
-    found = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())(PARAMS, X)[1]
-    alone = each_behind_tanh(PARAMS)
-    jax.tree.map(close, found, jax.tree.map(lambda g: jnp.mean(g**2, 0), alone))
-
-
-def test_rows_at_no_places():
-    """A choice without elements."""
-
-    def loss(p, x):
-        nothing = jnp.zeros((0, D))
-        return behind_tanh(p, x.at[np.zeros(0, int)].set(nothing)) / len(x)
-
-    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(PARAMS, X)[1]
-    jax.tree.map(close, found, each_behind_tanh(PARAMS))
-
-
-def test_gradients_of_microbatches_by_map_of_a_parameter_that_is_not_used():
-    def gradient(p, x):
-        each = lax.map(partial(jax.grad(mean_of_tanh), p), x.reshape(3, 4, D))
-        return jax.tree.map(lambda g: g.mean(0), each)
-
-    def mean_of_tanh(p, x):
-        return behind_tanh(p, x) / len(x)
-
-    p = {**PARAMS, "not used": jnp.ones(D)}
-    found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(p, X)[1]
-    jax.tree.map(close, found, each_behind_tanh(p))

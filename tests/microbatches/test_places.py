@@ -1,6 +1,4 @@
-"""Row b along the example axis is example b's, whoever made it: masks, weights by place, a step's
-number. What is added beside the examples' rows, as a penalty is, is everybody's.
-"""
+"""Row b along the example axis is example b's, whoever made it, in steps and groups of any kind."""
 
 from functools import partial
 
@@ -44,24 +42,8 @@ def one_dropped(p, row, b):
     return jnp.sum(jnp.where(kept[b], out(p, row), 0.0))
 
 
-def scanned(p, x):
-    def step(total, row):
-        x, mask = row
-        return total + jnp.sum(mask * out(p, x)), None
-
-    return lax.scan(step, 0.0, (x, MASK))[0]
-
-
 def counted(p, x):
     return lax.fori_loop(0, B, lambda i, total: total + (i + 1.0) * jnp.sum(out(p, x[i])), 0.0)
-
-
-def some_steps(p, x):
-    def step(total, row):
-        x, number = row
-        return total + jnp.sum(out(p, x) ** 2) + jnp.where(number < 2, p["c"] * x[0], 0.0), None
-
-    return lax.scan(step, 0.0, (x, jnp.arange(B)))[0]
 
 
 def halves(p, x):
@@ -80,19 +62,10 @@ SUMS = {
         lambda p, x: WEIGHTS @ out(p, x).sum(1),
         lambda p, row, b: WEIGHTS[b] * out(p, row).sum(),
     ),
-    "a mask in a scan": (scanned, lambda p, row, b: jnp.sum(MASK[b] * out(p, row))),
     "numbers of steps": (counted, lambda p, row, b: (b + 1.0) * jnp.sum(out(p, row))),
-    "some steps": (
-        some_steps,
-        lambda p, row, b: jnp.sum(out(p, row) ** 2) + jnp.where(b < 2, p["c"] * row[0], 0.0),
-    ),
     "other terms of a part": (
         halves,
         lambda p, row, b: jnp.where(b < 2, p["c"], 3.0) * jnp.sum(out(p, row)),
-    ),
-    "rows of which some are replaced": (
-        lambda p, x: jnp.sum(jnp.tanh(jnp.where(MASK > 0, p["c"], out(p, x)))),
-        lambda p, row, b: jnp.sum(jnp.tanh(jnp.where(MASK[b] > 0, p["c"], out(p, row)))),
     ),
 }
 
@@ -180,12 +153,154 @@ def test_penalties_of_microbatches_are_everybodys(name, strategy):
     close(found["norms"], np.linalg.norm(flat, axis=1))
 
 
-def test_decay_of_a_parameter_with_the_size_of_the_batch_is_everybodys():
-    square = jnp.linspace(-1.0, 1.0, B * B).reshape(B, B)
-    rows = jnp.sin(jnp.arange(B * B) ** 1.2).reshape(B, B)
+B_OF_EXAMPLES = 4
+W, X_OF_EXAMPLES = (
+    jnp.asarray(np.random.default_rng(i).normal(size=shape), jnp.float32)
+    for i, shape in enumerate([(3, 5), (B_OF_EXAMPLES, 3)])
+)
 
+
+def one(w, e):
+    return jnp.sum(jnp.tanh(e @ w))
+
+
+def other(w, e):
+    return jnp.sum(jnp.sin(e @ w))
+
+
+def added_up(beside):
     def loss(w, x):
-        return jnp.mean(jnp.tanh(x @ w)) + 0.1 * jnp.sum(w**2)
+        def step(total, rows):
+            return total + one(w, rows[0]) + other(w, rows[1]), None
 
-    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(square, rows)[1]
-    close(found, jnp.stack([jax.grad(loss)(square, row[None]) for row in rows]))
+        return lax.scan(step, 0.0, (x, beside(x)))[0] / B_OF_EXAMPLES
+
+    return loss
+
+
+def mapped(beside):
+    def each(w, rows):
+        return one(w, rows[0]) + other(w, rows[1])
+
+    return lambda w, x: jnp.mean(lax.map(lambda rows: each(w, rows), (x, beside(x))))
+
+
+def from_both_ends(w, x):
+    return (
+        lax.fori_loop(
+            0,
+            B_OF_EXAMPLES,
+            lambda i, t: t + one(w, x[i]) + other(w, x[B_OF_EXAMPLES - 1 - i]),
+            0.0,
+        )
+        / B_OF_EXAMPLES
+    )
+
+
+LOSSES = {
+    "added up": added_up(lambda x: x),
+    "mapped": mapped(lambda x: x),
+}
+OF_OTHERS = {
+    "reversed": added_up(lambda x: x[::-1]),
+    "rolled": added_up(lambda x: jnp.roll(x, 1, 0)),
+    "reversed, and mapped": mapped(lambda x: x[::-1]),
+    "from both ends": from_both_ends,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_an_example_has_all_its_rows(loss):
+    own = [jax.grad(lambda w, e=e: one(w, e) + other(w, e))(W) for e in X_OF_EXAMPLES]
+    expected = np.stack(own)
+    statistics = {"each": hs.per_example(), "norms": hs.norms(), "square": hs.second_moment()}
+    gradient, found = hs.grad(loss, statistics=statistics)(W, X_OF_EXAMPLES)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(gradient, expected.mean(0), **close)
+    np.testing.assert_allclose(found["each"], expected, **close)
+    np.testing.assert_allclose(found["norms"], np.sqrt((expected**2).sum((1, 2))), **close)
+    np.testing.assert_allclose(found["square"], (expected**2).mean(0), **close)
+
+
+@pytest.mark.parametrize("loss", OF_OTHERS.values(), ids=OF_OTHERS)
+def test_rows_of_two_examples_in_a_step_are_refused(loss):
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, statistics=hs.norms())(W, X_OF_EXAMPLES)
+    assert refused.value.where.startswith(__file__)
+    assert refused.value.help
+
+
+GROUPS, STEPS, D_OF_MICROBATCHES, F_OF_MICROBATCHES = 2, 4, 3, 4
+rng = np.random.default_rng(0)
+W_OF_MICROBATCHES = jnp.asarray(
+    rng.normal(size=(D_OF_MICROBATCHES, F_OF_MICROBATCHES)), jnp.float32
+)
+X_OF_MICROBATCHES = jnp.asarray(rng.normal(size=(GROUPS * STEPS, D_OF_MICROBATCHES)), jnp.float32)
+ASKED = {"each": hs.per_example(), "norms": hs.norms(), "square": hs.second_moment()}
+
+
+def one_of_microbatches(w, row):
+    return jnp.sum(jnp.tanh(row @ w) ** 2)
+
+
+def of_group(w, rows):
+    def step(total, row):
+        return total + jax.grad(one_of_microbatches)(w, row), None
+
+    return lax.scan(step, jnp.zeros_like(w), rows)[0] / STEPS
+
+
+def mean_of_groups(w, x):
+    return jax.vmap(of_group, (None, 0))(w, x.reshape(GROUPS, STEPS, D_OF_MICROBATCHES)).mean(0)
+
+
+def mean_of_turned_groups(w, x):
+    return jax.vmap(of_group, (None, 1))(w, x.reshape(STEPS, GROUPS, D_OF_MICROBATCHES)).mean(0)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("gradient", [mean_of_groups, mean_of_turned_groups])
+def test_one_example_of_each_group_a_step(gradient, strategy):
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=ASKED, strategy=strategy)
+    plain, found = f(W_OF_MICROBATCHES, X_OF_MICROBATCHES)
+    each = jax.vmap(jax.grad(one_of_microbatches), (None, 0))(W_OF_MICROBATCHES, X_OF_MICROBATCHES)
+    close = {"rtol": 1e-4, "atol": 1e-6}
+    np.testing.assert_allclose(plain, each.mean(0), **close)
+    np.testing.assert_allclose(found["each"], each, **close)
+    np.testing.assert_allclose(found["norms"], jnp.linalg.norm(each, axis=(1, 2)), **close)
+    np.testing.assert_allclose(found["square"], (each**2).mean(0), **close)
+
+
+def looked_at(w, x):
+    """What was added up so far goes into the next example's gradient."""
+
+    def step(total, row):
+        return total + jax.grad(one_of_microbatches)(w + total, row), None
+
+    groups = x.reshape(GROUPS, STEPS, D_OF_MICROBATCHES)
+    run = jax.vmap(lambda rows: lax.scan(step, jnp.zeros_like(w), rows)[0])
+    return run(groups).mean(0)
+
+
+def squared_behind(w, x):
+    return (
+        jax.vmap(of_group, (None, 0))(w, x.reshape(GROUPS, STEPS, D_OF_MICROBATCHES)) ** 2
+    ).mean(0)
+
+
+def scaled_by_its_example(w, x):
+    """The sum so far is scaled by each group's own example."""
+
+    def step(total, row):
+        return total * row[0] + jax.grad(one_of_microbatches)(w, row), None
+
+    groups = x.reshape(GROUPS, STEPS, D_OF_MICROBATCHES)
+    return jax.vmap(lambda rows: lax.scan(step, jnp.zeros_like(w), rows)[0])(groups).mean(0)
+
+
+@pytest.mark.parametrize("gradient", [looked_at, squared_behind, scaled_by_its_example])
+def test_groups_whose_examples_meet_are_refused(gradient):
+    with pytest.raises(hs.Refusal):
+        hs.rewrite(gradient, batch_argnums=1, statistics=ASKED)(
+            W_OF_MICROBATCHES, X_OF_MICROBATCHES
+        )

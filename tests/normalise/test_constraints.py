@@ -5,138 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AxisType
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.out_of_scope import (
-    device_count,
-    marks,
-    put_back,
-    set_aside,
-    unmarked,
-)
+from hlo_surgery.passes.normalise.devices import over_devices
+from tests.dataflow.test_mosaic_kernels import ACCEPTED, BLOCK, REFUSED, B, D, L, W, in_order
 from tests.products import covering
-
-MODULE = """
-sdy.mesh @mesh = <["data"=4, "model"=2]>
-func.func @main(%x: tensor<8x6xf32>) -> (tensor<8x6xf32>, tensor<8x6xf32>) {{
-  {body}
-}}
-"""
-OF_AN_OP = """
-  %0 = stablehlo.tanh %x : tensor<8x6xf32>
-  %1 = sdy.sharding_constraint %0 <@mesh, [{"data"}, {}]> : tensor<8x6xf32>
-  %2 = stablehlo.negate %1 : tensor<8x6xf32>
-  return %2, %x : tensor<8x6xf32>, tensor<8x6xf32>
-"""
-ONE_AFTER_THE_OTHER = """
-  %0 = stablehlo.tanh %x : tensor<8x6xf32>
-  %1 = sdy.sharding_constraint %0 <@mesh, [{"data"}, {}]> : tensor<8x6xf32>
-  %2 = sdy.sharding_constraint %1 <@mesh, [{}, {"model"}]> : tensor<8x6xf32>
-  %3 = stablehlo.negate %2 : tensor<8x6xf32>
-  return %3, %3 : tensor<8x6xf32>, tensor<8x6xf32>
-"""
-OF_AN_ARGUMENT = """
-  %0 = sdy.sharding_constraint %x <@mesh, [{"data"}, {}]> : tensor<8x6xf32>
-  %1 = stablehlo.negate %0 : tensor<8x6xf32>
-  return %1, %0 : tensor<8x6xf32>, tensor<8x6xf32>
-"""
-OF_A_CARRY = """
-  %0 = stablehlo.constant dense<0> : tensor<i32>
-  %1:2 = stablehlo.while(%i = %0, %h = %x) : tensor<i32>, tensor<8x6xf32>
-  cond {
-    %2 = stablehlo.constant dense<3> : tensor<i32>
-    %3 = stablehlo.compare LT, %i, %2, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %3 : tensor<i1>
-  } do {
-    %2 = sdy.sharding_constraint %h <@mesh, [{"data"}, {}]> : tensor<8x6xf32>
-    %3 = stablehlo.constant dense<1> : tensor<i32>
-    %4 = stablehlo.add %i, %3 : tensor<i32>
-    %5 = stablehlo.tanh %2 : tensor<8x6xf32>
-    stablehlo.return %4, %5 : tensor<i32>, tensor<8x6xf32>
-  }
-  %6 = sdy.sharding_constraint %1#1 <@mesh, [{}, {"model"}]> : tensor<8x6xf32>
-  %7 = stablehlo.negate %6 : tensor<8x6xf32>
-  return %7, %7 : tensor<8x6xf32>, tensor<8x6xf32>
-"""
-BODIES = {
-    "of an op": OF_AN_OP,
-    "one after the other": ONE_AFTER_THE_OTHER,
-    "of an argument": OF_AN_ARGUMENT,
-    "of a carry, and of a loop's result": OF_A_CARRY,
-}
-
-
-def parsed(body):
-    return mlir.parse(MODULE.format(body=body))
-
-
-def operations(module):
-    return mlir.nested_operations(module.operation)
-
-
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_they_come_back_where_they_were(body):
-    module = parsed(body)
-    text = str(module)
-    assert set_aside(module)
-    assert "sdy.sharding_constraint" not in mlir.to_text(module)
-    assert any(marks(op) for op in operations(module))
-    module.operation.verify()
-    put_back(module)
-    assert str(module) == text
-    assert not any(marks(op) for op in operations(module))
-    module.operation.verify()
-
-
-COMPLEX = """
-  %c = stablehlo.constant dense<(0.0, {0})> : tensor<complex<f32>>
-  return %x, %x : tensor<8x6xf32>, tensor<8x6xf32>
-"""
-
-
-def test_constants_of_any_kind_are_told_apart():
-    """Complex ones too, which MLIR's Python bindings cannot hold."""
-
-    def said(number):
-        module = mlir.parse(MODULE.format(body=COMPLEX.format(number)))
-        put_back(module)
-        (op,) = (op for op in operations(module) if op.name == "stablehlo.constant")
-        return unmarked(op)
-
-    assert said(1.0) == said(1.0) != said(2.0)
-
-
-def test_a_module_without_has_nothing_set_aside():
-    module = parsed("return %x, %x : tensor<8x6xf32>, tensor<8x6xf32>")
-    assert not set_aside(module)
-    assert device_count(module) is None
-
-
-def test_they_say_on_how_many_devices_they_are():
-    assert device_count(parsed(OF_AN_OP)) == 8
-
-
-def test_values_of_another_rank_have_none():
-    """As where a carry has come to hold the examples apart."""
-    module = parsed(OF_AN_OP)
-    set_aside(module)
-    (tanh,) = (op for op in operations(module) if op.name == "stablehlo.tanh")
-    (name,) = marks(tanh)
-    mark = str(tanh.attributes[name]).replace('[{"data"}, {}]', '[{"data"}, {}, {}]')
-    tanh.attributes[name] = mlir.ir.Attribute.parse(mark, mlir.context())
-    put_back(module)
-    assert "sdy.sharding_constraint" not in mlir.to_text(module)
-
-
-def test_what_nobody_uses_is_not_constrained():
-    module = parsed(OF_AN_OP.replace("return %2, %x", "return %x, %x"))
-    set_aside(module)
-    mlir.run_passes(module, "func.func(trivial-dce)")
-    put_back(module)
-    assert "sdy.sharding_constraint" not in mlir.to_text(module)
 
 
 def loss(params, x, y):
@@ -233,3 +111,66 @@ def test_explicit_axes_are_part_of_the_types_that_are_returned():
 
 def squares(w, x):
     return jnp.mean((x @ jax.sharding.reshard(w, P())) ** 2)
+
+
+MESH = AbstractMesh((2, 3), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+X = jax.ShapeDtypeStruct((2 * B, L, D), jnp.float32)
+
+
+def on_each(features):
+    """Of each device's examples, along "data"."""
+    return jax.shard_map(
+        features, mesh=MESH, in_specs=P("data"), out_specs=P("data"), check_vma=False
+    )
+
+
+def module_of(features):
+    def loss(w, x):
+        return jnp.mean(jnp.sum((on_each(features)(x) @ w) ** 2, (1, 2)))
+
+    f = hs.grad(loss, statistics=hs.norms(), target="tpu:v5e")
+    return f.module(jax.ShapeDtypeStruct(W.shape, W.dtype), X)
+
+
+def computations(module):
+    ops = mlir.all_operations(module.code)
+    return [op for op in ops if op.name == "sdy.manual_computation"]
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_each_device_has_it_to_itself(name):
+    module = module_of(ACCEPTED[name])
+    (computation,) = computations(module)
+    (kernel,) = (
+        op
+        for op in mlir.nested_operations(computation)
+        if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"
+    )
+    assert {mlir.shape(v) for v in (*kernel.operands, *kernel.results)} == {(B, L, D)}
+    assert module.plan.batch_size == 2 * B
+    assert over_devices(module.code) == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_meets_in_a_kernel_is_refused(name):
+    with pytest.raises(hs.Refusal, match="custom_call"):
+        module_of(REFUSED[name])
+
+
+def test_one_that_may_talk_to_other_devices_is_refused():
+    def talking(x):
+        how = pltpu.CompilerParams(dimension_semantics=("parallel",), collective_id=1)
+        spec = pl.BlockSpec(BLOCK, in_order)
+        out = jax.ShapeDtypeStruct((B, L, D), jnp.float32)
+        return pl.pallas_call(
+            meeting, out_shape=out, grid=(B,), in_specs=[spec], out_specs=spec, compiler_params=how
+        )(x)
+
+    with pytest.raises(hs.Refusal, match="nothing is known of how it works on several devices"):
+        module_of(talking)
+
+
+def meeting(x, out):
+    """All devices wait for one another."""
+    pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=(0, 0))
+    out[...] = x[...]

@@ -1,12 +1,13 @@
-"""Hyperparameters and optimizers that are none: errors where they are made, not other training."""
+"""Hyperparameters that are none, statistics that are missing: errors, not other training."""
 
-import jax
 import jax.numpy as jnp
 import optax
 import pytest
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
+from tests.optimizers.optimizer_runs import LEAVES, MAX_NORM, SIZE, drawn, statistics_of, tree_of
+from tests.optimizers.test_optimizers import NAMES, optimizer_of
 
 W, X = jnp.ones(3), jnp.ones((4, 3))
 NAN, INF = float("nan"), float("inf")
@@ -32,13 +33,6 @@ def test_learning_rates_that_are_none(make, rate):
         make(rate)
 
 
-@pytest.mark.parametrize("make", [ho.adam, ho.micro_sign_sgd, MAKERS["dp_adam"]])
-@pytest.mark.parametrize("decay", [None, -0.1, NAN])
-def test_decays_of_weights_that_are_none(make, decay):
-    with pytest.raises(ValueError, match=r"weight_decay is .*at least 0, or a schedule"):
-        make(0.1, weight_decay=decay)
-
-
 @pytest.mark.parametrize("decay", [None, 2.0, 1.0, -0.1, NAN])
 @pytest.mark.parametrize("name", ["b1", "b2"])
 def test_averages_that_are_none(decay, name):
@@ -57,24 +51,6 @@ def test_bounds_that_are_none(norm):
         ho.micro_adam(0.1, clip_norm=norm)
     with pytest.raises(ValueError, match=r"positive max_ratio .*finite"):
         ho.micro_adam_msq(0.1, max_ratio=norm)
-
-
-def test_schedules_and_injected_numbers_are_taken():
-    schedule = optax.linear_schedule(0.1, 0.0, 10)
-    injected = optax.inject_hyperparams(ho.micro_adam)
-    made = [
-        ho.micro_adam(schedule, b1=0.0, weight_decay=schedule),
-        injected(schedule, b1=0.5, clip_norm=1.0),
-    ]
-    for optimizer in made:
-        step, state = hs.train_step(loss, optimizer), jax.jit(optimizer.init)(W)
-        assert jnp.isfinite(step(jnp.copy(W), state, X)[0]).all()
-
-
-@pytest.mark.parametrize("every_k", [1.5, lambda step: 2, "2", None])
-def test_numbers_of_microbatches_that_are_no_integers(every_k):
-    with pytest.raises(TypeError, match=r"every_k is .*an integer number of microbatches"):
-        ho.multi_steps(ho.micro_adam(0.1), every_k)
 
 
 NO_OPTIMIZERS = {
@@ -97,6 +73,64 @@ def test_what_is_no_optimizer(wrong, said):
 def test_the_state_of_another_optimizer(other):
     with pytest.raises(ValueError, match=r"not of this optimizer; begin with optimizer\.init"):
         hs.train_step(loss, ho.micro_adam(0.1))(jnp.copy(W), other.init(W), X)
+
+
+PARAMS = tree_of(LEAVES, jnp.float32)
+FOUND = statistics_of([x[0] for x in drawn()], jnp.float32)
+SQUARES, SIGNS = {"second_moment": hs.second_moment()}, {"mean_sign": hs.mean_sign()}
+OPTIMIZERS = {name: optimizer_of(name, 0.01) for name in NAMES} | {
+    "dp_sgd": ho.dp_sgd(0.1, MAX_NORM, 1.0, seed=0)
+}
+NEEDY = [
+    (name, statistic) for name, of in OPTIMIZERS.items() for statistic in of.required_statistics
+]
+
+
+def update(optimizer, **given):
+    return optimizer.update(FOUND["gradient"], optimizer.init(PARAMS), PARAMS, **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("adam", {}),
+        ("micro_adam", SQUARES),
+        ("micro_adam_var", SQUARES),
+        ("micro_adam_msq", SQUARES),
+        ("sign_sgd", {}),
+        ("sign_ema", {}),
+        ("micro_sign_sgd", SIGNS),
+    ],
+)
+def test_what_each_requires(name, needs):
+    optimizer = optimizer_of(name, 0.01)
+    assert optimizer.required_statistics == needs
+    assert ho.required_statistics(optimizer, PARAMS) == needs
+
+
+def test_two_clippings_are_not_mixed():
+    """Both go by one name; the noise of the second would hide less than the clipping of the first
+    lets through.
+    """
+    kinds = {"wide": ho.dp_sgd(0.1, 10.0, 1.0, seed=0), "narrow": ho.dp_sgd(0.1, 0.1, 1.0, seed=1)}
+    with pytest.raises(ValueError, match="clipped_mean"):
+        ho.required_statistics(
+            optax.multi_transform(kinds, {"bias": "narrow", "layer": "wide"}), PARAMS
+        )
+
+
+@pytest.mark.parametrize(("name", "statistic"), NEEDY)
+def test_a_missing_statistic_is_named(name, statistic):
+    own = OPTIMIZERS[name]
+    for optimizer in (own, optax.chain(optax.clip(1.0), own), ho.multi_steps(own, 2)):
+        with pytest.raises(TypeError, match=statistic):
+            update(optimizer, batch_size=SIZE)
+
+
+def test_accumulation_that_would_lose_statistics_is_refused():
+    """That of optax adds up the gradient alone."""
+    with pytest.raises(TypeError, match="multi_steps"):
+        ho.required_statistics(optax.MultiSteps(ho.micro_adam(0.01), 2), PARAMS)
 
 
 @pytest.mark.parametrize(("base", "size"), [(0, 16), (-8, 16), (16, 0), ("16", 16)])

@@ -30,17 +30,6 @@ CHANGES = {
     "steps": optax.sgd(0.1),
     "replaces NaN": optax.zero_nans(),
 }
-WRAPPED = {
-    "chain": optax.chain,
-    "named": lambda a, b: optax.named_chain(("a", a), ("b", b)),
-    "nested": lambda a, b: optax.chain(optax.chain(a, optax.identity()), optax.chain(b)),
-    "if finite": lambda a, b: optax.apply_if_finite(optax.chain(a, b), 3),
-    "in microbatches": lambda a, b: ho.multi_steps(optax.chain(a, b), 1),
-    "of microbatches": lambda a, b: optax.chain(a, ho.multi_steps(b, 2)),
-    "in a part": lambda a, b: optax.multi_transform(
-        {"frozen": optax.sgd(0.1), "trained": optax.chain(a, b)}, LABELS
-    ),
-}
 
 
 def loss(p, x):
@@ -68,27 +57,6 @@ def refused(optimizer, match):
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_comes_before_is_not_dropped(change, reader):
     refused(optax.chain(CHANGES[change], READERS[reader]), "would be lost")
-
-
-def test_what_is_missing_is_asked_of_the_whole_chain():
-    optimizer = optax.chain(ho.track_noise_scale(), optax.sgd(1.0))
-    with pytest.raises(TypeError, match=r"required_statistics\(optimizer, params\)"):
-        optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)))
-
-
-def test_a_tracker_behind_others_is_told_to_come_first():
-    refused(optax.chain(optax.clip(1.0), ho.track_noise_scale()), "put track_noise_scale first")
-
-
-@pytest.mark.parametrize("wrapped", WRAPPED)
-def test_however_it_is_wrapped(wrapped):
-    refused(WRAPPED[wrapped](optax.clip(1e9), READERS["sign"]), "would be lost")
-    ho.required_statistics(WRAPPED[wrapped](optax.identity(), READERS["sign"]), parameters())
-
-
-def test_a_train_step_refuses_it():
-    with pytest.raises(ValueError, match="would be lost"):
-        trained(optax.chain(CHANGES["freezes"], READERS["dp_sgd"]))
 
 
 @pytest.mark.parametrize(
@@ -121,31 +89,6 @@ def test_a_second_learning_rate_is_refused(first, second):
     twice = optax.chain(first, second)
     for optimizer in (twice, ho.multi_steps(twice, 4), optax.apply_if_finite(twice, 3)):
         refused(optimizer, "second learning rate")
-
-
-@pytest.mark.parametrize(
-    "without", [ho.private_gradient(1.0, 1.0, 0), optax.masked(READERS["sign"], FROZEN)]
-)
-def test_a_step_without_a_learning_rate_is_refused(without):
-    ho.required_statistics(without, parameters())
-    with pytest.raises(ValueError, match="along the gradient"):
-        trained(without)
-
-
-@pytest.mark.parametrize(
-    "behind",
-    [
-        optax.scale(0.5),
-        optax.add_noise(1.0, 0.5, key=0),
-        optax.clip(0.01),
-        optax.keep_params_nonnegative(),
-        optax.scale_by_schedule(optax.linear_schedule(0.0, 1.0, 5)),
-        optax.ema(0.9),
-    ],
-    ids=["scale", "noise", "clip", "nonnegative", "schedule", "ema"],
-)
-def test_what_may_come_behind(behind):
-    assert ho.required_statistics(optax.chain(READERS["dp_sgd"], behind), parameters())
 
 
 def test_private_steps_take_no_statistics_without_noise():

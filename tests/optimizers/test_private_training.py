@@ -16,11 +16,9 @@ from tests.optimizers.optimizer_runs import (
     assert_within,
     drawn,
     followed,
-    norms_of,
     trained,
 )
-from tests.training.test_train_step import assert_followed, each_gradient, on_device
-from tests.training.training_models import SIZE, TRAININGS
+from tests.training.training_models import SIZE
 
 MULTIPLIER, COUNT = 1.3, 40_000
 # Of a statistic that is about normal: one sound sample in 1.7 million is further off, and the seeds
@@ -44,26 +42,6 @@ def test_adam_without_noise_as_the_reference():
     found = trained(ho.dp_adam(0.01, MAX_NORM, 0.0, seed=0, **options), drawn(10), jnp.float32)
     reference = private_adam(0.01, MAX_NORM, **options)
     assert_within(found, followed(reference, drawn(10), jnp.float32), jnp.float32)
-
-
-def test_the_drawn_runs_clip_some_examples():
-    assert 0.2 < np.mean(norms_of(drawn()) > MAX_NORM) < 0.8
-
-
-def test_a_train_step_without_noise_follows_the_reference():
-    training, steps, max_norm = TRAININGS["mlp"], 15, 1.0
-    optimizer, reference = ho.dp_sgd(0.5, max_norm, 0.0, seed=0), private_sgd(0.5, max_norm)
-    step = hs.train_step(
-        training.loss, optimizer, batch_argnums=(1, 2), statistics={"norms": hs.norms()}
-    )
-    params, clipped = on_device(training.params, jnp.float32), []
-    state = optimizer.init(params)
-    for t in range(steps):
-        before = jax.tree.map(np.asarray, params)
-        params, state, metrics = step(params, state, *on_device(training.batch(t), jnp.float32))
-        assert_followed(reference, before, each_gradient(training, before, t), params, jnp.float32)
-        clipped.append(metrics["norms"] > max_norm)
-    assert 0.1 < np.mean(clipped) < 0.9
 
 
 def noise(steps, seed=0, every_k=1, max_norm=0.7):
@@ -108,54 +86,6 @@ def test_steps_parameters_and_seeds_have_noise_of_their_own():
     assert np.abs(correlations).max() < STANDARD_ERRORS / np.sqrt(COUNT)
 
 
-def linear(p, x):
-    return jnp.mean(jnp.sum(jnp.tanh(x @ p), -1))
-
-
-def ran(seed, multiplier, steps=2, momentum=None):
-    """The parameters [200, 200] after some real train steps."""
-    optimizer = ho.dp_sgd(0.1, 0.7, multiplier, seed, momentum)
-    step = hs.train_step(linear, optimizer)
-    params = jnp.zeros((200, 200))
-    state = optimizer.init(params)
-    for t in range(steps):
-        params, state, _ = step(
-            params, state, np.random.default_rng(t).normal(size=(SIZE, 200)).astype(np.float32)
-        )
-    return np.asarray(params, np.float64)
-
-
-def test_a_train_step_adds_it():
-    """Of both the clipped mean is the same in a first step: with the batch size that the step found
-    itself.
-    """
-    assert_normal(ran(0, MULTIPLIER, steps=1) - ran(0, 0.0, steps=1), 0.1 * MULTIPLIER * 0.7 / SIZE)
-
-
-def test_the_same_seed_makes_the_same_run():
-    first, again, other = (ran(seed, MULTIPLIER, momentum=0.9) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, again)
-    assert np.mean(first == other) < 0.01
-
-
-@pytest.mark.parametrize("max_norm", [0.0, -1.0, float("nan"), float("inf")])
-def test_max_norm_is_positive(max_norm):
-    with pytest.raises(ValueError, match="max_norm"):
-        ho.dp_sgd(0.1, max_norm, 1.0, seed=0)
-
-
-@pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
-def test_flags_of_private_optimizers_are_true_or_false(make):
-    with pytest.raises(TypeError, match="takes True or False for nan_safe, not 'False'"):
-        make(0.1, 1.0, 1.0, seed=0, nan_safe="False")
-
-
-@pytest.mark.parametrize("multiplier", [-1.0, float("nan"), float("inf")])
-def test_a_noise_multiplier_is_no_negative_number(multiplier):
-    with pytest.raises(ValueError, match="noise_multiplier"):
-        ho.private_gradient(1.0, multiplier, seed=0)
-
-
 @pytest.mark.parametrize(
     ("per", "groups"),
     [
@@ -174,14 +104,6 @@ def test_groups_share_the_deviation_of_all(per, groups):
     noise, _ = private.update(MANY, private.init(MANY), clipped_mean=MANY, batch_size=SIZE)
     sample = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(noise)]).astype(np.float64)
     assert_normal(sample, MULTIPLIER * 0.7 * np.sqrt(groups) / SIZE)
-
-
-def test_groups_that_others_clip_are_not_forgotten():
-    masked = optax.masked(
-        ho.dp_sgd(0.1, 1.0, 1.0, seed=0, per="parameter"), {"a": True, "b": False}
-    )
-    with pytest.raises(ValueError, match="how many groups"):
-        ho.required_statistics(masked, MANY)
 
 
 @pytest.mark.parametrize("count", [0, 1, 20])
@@ -236,14 +158,6 @@ def test_the_number_of_real_rows_divides_nothing(optimizer):
         step(w, optimizer.init(w), x, real)
 
 
-def test_without_noise_it_may():
-    optimizer = optax.chain(ho.private_gradient(9.0, 0.0, seed=0), optax.sgd(1.0))
-    how = {"loss_reduction": "sum", "is_real": lambda w, x: x[:, 0]}
-    step = hs.train_step(lambda w, x: jnp.sum(x[:, 0] * (x @ w)), optimizer, **how)
-    x, w = jnp.array([[1.0, 2.0], [1.0, 4.0], [0.0, 8.0]]), jnp.zeros(2)
-    np.testing.assert_allclose(step(w, optimizer.init(w), x)[0], [-1.0, -3.0], rtol=1e-6)
-
-
 @pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
 def test_an_example_that_is_not_finite_moves_nothing(make):
     optimizer, w = make(1.0, 0.5, 0.0, seed=0), jnp.ones(3)
@@ -258,7 +172,47 @@ def test_an_example_that_is_not_finite_moves_nothing(make):
     np.testing.assert_array_equal(moved[1], moved[2])
 
 
-@pytest.mark.parametrize("size", [0, -3.0, float("nan"), float("inf")])
-def test_the_expected_batch_size_is_positive(size):
-    with pytest.raises(ValueError, match="expected_batch_size"):
-        ho.dp_sgd(0.1, 1.0, 1.0, seed=0, expected_batch_size=size)
+ZEROS = {name: jnp.zeros(10_000) for name in ("a", "b", "c")}
+
+
+def noise_of(optimizer, params=ZEROS):
+    noise, _ = optimizer.update(
+        params, optimizer.init(params), params, clipped_mean=params, batch_size=1
+    )
+    return noise
+
+
+def private(seed):
+    return ho.private_gradient(1.0, 1.0, seed)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_every_bit_of_a_seed_counts(x64):
+    with jax.enable_x64(x64):
+        seeds = [
+            1,
+            *(1 + 2**bit for bit in range(1, 64)),
+            *((1 + 2**bit).to_bytes(8, "big") for bit in (0, 40)),
+        ]
+        words = [tuple(np.asarray(private(seed).init(ZEROS).key).tolist()) for seed in seeds]
+    assert words[:64] == [divmod(seed, 2**32) for seed in seeds[:64]]
+    assert words[64:] == [(0, 2), (256, 1)]
+
+
+@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
+def test_keys_are_seeds(generator):
+    """As often as one likes: a state is donated, its key is not."""
+    key = jax.random.key(7, impl=generator)
+    optimizer = private(key)
+    first = noise_of(optimizer)["a"]
+    optimizer.init(ZEROS).key.delete()
+    np.testing.assert_array_equal(noise_of(optimizer)["a"], first)
+    if generator == "threefry2x32":
+        for same in (7, jax.random.PRNGKey(7), np.uint32(7), (7).to_bytes(8, "big")):
+            np.testing.assert_array_equal(noise_of(private(same))["a"], first)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, b"short", b"nine bytes", 1.0, "0", None])
+def test_what_is_no_seed(seed):
+    with pytest.raises((TypeError, ValueError), match="seed is"):
+        private(seed)

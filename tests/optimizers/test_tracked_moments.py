@@ -1,5 +1,6 @@
-"""The moments logged along training: estimates of averages, against examples in float64."""
+"""Moments and the noise scale logged along training: of what was drawn with known ones."""
 
+import itertools
 from functools import partial
 
 import jax
@@ -8,7 +9,9 @@ import numpy as np
 import optax
 import pytest
 
+import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
+from hlo_surgery.estimators import noise_scale_of_sizes
 from tests.optimizers.optimizer_runs import LEAVES, SIZE, drawn, statistics_of, tree_of
 from tests.rounded import Rounded, unit_of
 
@@ -80,27 +83,77 @@ def test_medians_of_the_estimates(state, effective):
     assert_medians(found["ratio_median"], [Rounded(*flat, UNIT)])
 
 
-def test_batches_of_many_sizes_give_unbiased_moments():
-    rng, mu, sigma = np.random.default_rng(0), 2.0, 3.0
-    optimizer = ho.track_moments(0.9)
-    params = jnp.zeros(100_000)
-    state = optimizer.init(params)
-    for size in [1, 8, 2, 1, 0, 3, 1, 5, 1]:
-        each = rng.normal(mu, sigma, (size, len(params)))
-        mean, squares = (jnp.asarray(x.sum(0) / max(size, 1), jnp.float32) for x in (each, each**2))
-        _, state = optimizer.update(mean, state, second_moment=squares, batch_size=size)
-    found = ho.moments(state)
-    assert found["mean_squared_mean"] == pytest.approx(mu**2, rel=0.05)
-    assert found["variance_mean"] == pytest.approx(sigma**2, rel=0.05)
-    traced = jax.jit(ho.moments)(state)
-    assert traced["variance_mean"] == pytest.approx(float(found["variance_mean"]), rel=1e-6)
+EXAMPLES_OF_SCALE = np.array([[1.0, -2.0], [0.5, 3.0], [2.0, 1.0], [-1.0, 0.25]])
+VARIANCE = EXAMPLES_OF_SCALE.var(0)
+SQUARED_MEAN = EXAMPLES_OF_SCALE.mean(0) ** 2
 
 
-def test_moments_of_steps_that_were_told_no_size_ask_for_it(state):
-    with pytest.raises(ValueError, match="batch_size"):
-        ho.moments(state)
+def every_batch(size):
+    """Every batch of a size that can be drawn, with replacement: all are as likely."""
+    numbers = itertools.product(range(len(EXAMPLES_OF_SCALE)), repeat=size)
+    return np.array([EXAMPLES_OF_SCALE[list(each)] for each in numbers])
 
 
-def test_without_track_moments_there_are_none():
-    with pytest.raises(ValueError, match="track_moments"):
-        ho.moments(ho.micro_adam(0.01).init(PARAMS), SIZE)
+def loss(params, x):
+    """The gradients of w and v are the columns of x."""
+    return jnp.mean(params["w"] * x[:, 0] + params["v"] * x[:, 1])
+
+
+PARAMS_OF_SCALE = {"w": jnp.zeros(()), "v": jnp.zeros(())}
+
+
+def assert_close(found, variance, squared_mean):
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-5)
+    np.testing.assert_allclose(found.squared_mean, squared_mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_both_parts_are_unbiased(size):
+    each = {"all": hs.noise_scale(), "each": hs.noise_scale("parameter")}
+    f = hs.grad(loss, statistics=each)
+    batches = jnp.asarray(every_batch(size), jnp.float32)
+    every = jax.lax.map(lambda x: f(PARAMS_OF_SCALE, x)[1], batches)
+    mean = jax.tree.map(lambda a: a.mean(0), every)
+    assert_close(mean["all"], VARIANCE.sum(), SQUARED_MEAN.sum())
+    assert_close(mean["each"]["w"], VARIANCE[0], SQUARED_MEAN[0])
+    assert_close(mean["each"]["v"], VARIANCE[1], SQUARED_MEAN[1])
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (8, 4), (0, 4)])
+def test_sizes_that_tell_nothing_are_refused(sizes):
+    with pytest.raises(ValueError, match="a larger one"):
+        noise_scale_of_sizes(1.0, 1.0, *sizes)
+
+
+def trained(optimizer, batches):
+    """The optimizer's state behind a step for each batch."""
+    params, state = jax.tree.map(jnp.copy, PARAMS_OF_SCALE), optimizer.init(PARAMS_OF_SCALE)
+    step = hs.train_step(loss, optimizer)
+    for x in batches:
+        params, state, _ = step(params, state, jnp.asarray(x, jnp.float32))
+    return state
+
+
+def averaged(batches, decay, columns):
+    """The bias-corrected average of each part over the steps, by numpy."""
+    weights = decay ** np.arange(len(batches) - 1, -1, -1)
+    variance = [x[:, columns].var(0, ddof=1).sum() for x in batches]
+    means = [(x[:, columns].mean(0) ** 2).sum() for x in batches]
+    signal = [m - v / len(x) for m, v, x in zip(means, variance, batches, strict=True)]
+    return np.average(variance, weights=weights), np.average(signal, weights=weights)
+
+
+BATCHES = np.random.default_rng(0).normal(0.5, 1, (4, 6, 2))
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(0.1), ho.micro_adam(0.1)])
+def test_averages_along_training(optimizer):
+    state = trained(optax.chain(ho.track_noise_scale(0.5), optimizer), BATCHES)
+    assert_close(ho.noise_scale(state), *averaged(BATCHES, 0.5, [0, 1]))
+    of_each = optax.chain(ho.track_noise_scale(0.5, "parameter"), optimizer)
+    found = ho.noise_scale(trained(of_each, BATCHES))
+    assert_close(found["w"], *averaged(BATCHES, 0.5, [0]))
+    assert_close(found["v"], *averaged(BATCHES, 0.5, [1]))
+    assert float(found["w"].ratio) == pytest.approx(
+        float(found["w"].variance / found["w"].squared_mean)
+    )

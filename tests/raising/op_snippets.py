@@ -124,9 +124,7 @@ ELEMENTWISE = {
     "multiply f64": elementwise("multiply", "3xf64", 2),
     "add ui8 wraps": elementwise("add", "3xui8", 2),
     "divide": elementwise("divide", "3xf32", 2),
-    "divide complex": elementwise("divide", "3xcomplex<f32>", 2),
     "negate": elementwise("negate", "3xf16", 1),
-    "negate i64": elementwise("negate", "3xi64", 1),
     **{
         f"convert {a} to {b}": typed([f"3x{a}"], f"3x{b}", "stablehlo.convert")
         for a, b in [
@@ -163,12 +161,8 @@ ELEMENTWISE = {
 MOVES = {
     "transpose": typed(["2x3x4xf32"], "4x2x3xf32", "stablehlo.transpose", ", dims = [2, 0, 1]"),
     "reshape": typed(["2x3x4xf32"], "4x6xf32", "stablehlo.reshape"),
-    "reshape to a scalar": typed(["1x1xi64"], "i64", "stablehlo.reshape"),
     "broadcast_in_dim": typed(
         ["3x1xf32"], "2x3x4xf32", "stablehlo.broadcast_in_dim", ", dims = [1, 2]"
-    ),
-    "broadcast_in_dim scalar": typed(
-        ["bf16"], "2x3xbf16", "stablehlo.broadcast_in_dim", ", dims = []"
     ),
     "broadcast_in_dim permuted": typed(
         ["3x2xf32"], "2x3xf32", "stablehlo.broadcast_in_dim", ", dims = [1, 0]"
@@ -236,28 +230,13 @@ CONTRACTIONS = {
         "2x3xbf16", "3x4xbf16", "2x4xf32", "contracting_dims = [1] x [0]"
     ),
     "dot_general bf16": dot("2x3xbf16", "3x4xbf16", "2x4xbf16", "contracting_dims = [1] x [0]"),
-    "dot_general bf16 by f32": dot(
-        "2x3xbf16", "3x4xf32", "2x4xf32", "contracting_dims = [1] x [0]"
-    ),
-    "dot_general f32 to bf16": dot(
-        "2x3xf32", "3x4xf32", "2x4xbf16", "contracting_dims = [1] x [0]"
-    ),
     "dot_general i8 to i32": dot("2x3xi8", "3x4xi8", "2x4xi32", "contracting_dims = [1] x [0]"),
     "dot_general complex": dot(
         "2x3xcomplex<f32>", "3xcomplex<f32>", "2xcomplex<f32>", "contracting_dims = [1] x [0]"
     ),
-    "dot_general f64": dot("2x3xf64", "3x4xf64", "2x4xf64", "contracting_dims = [1] x [0]"),
     "reduce": reduce("2x3x4xf32", "f32", "3xf32", [0, 2]),
     "reduce bf16": reduce("2x3xbf16", "bf16", "3xbf16", [0]),
-    "reduce i8 wraps": reduce("60xi8", "i8", "i8", [0]),
     "reduce complex": reduce("2x3xcomplex<f64>", "complex<f64>", "3xcomplex<f64>", [0]),
-    "reduce with an add the other way round": reduce(
-        "2x3xf32",
-        "f32",
-        "2xf32",
-        [1],
-        scalar_body("f32", "%s = stablehlo.add %b, %a : tensor<f32>", returned="s"),
-    ),
     "reduce two operands": reduce_pair(sum_pair("%a, %c", "%d, %b")),
     "convolution": convolution(
         "2x5x6x3xf32", "3x3x3x4xf32", "2x3x4x4xf32", "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
@@ -277,12 +256,6 @@ CONTRACTIONS = {
     "convolution bf16 to f32": convolution(
         "2x5x3xbf16", "2x3x4xbf16", "2x4x4xf32", "[b, 0, f]x[0, i, o]->[b, 0, f]"
     ),
-    "convolution i8 to i32": convolution(
-        "2x5x3xi8", "2x3x4xi8", "2x4x4xi32", "[b, 0, f]x[0, i, o]->[b, 0, f]"
-    ),
-    "convolution f64": convolution(
-        "2x5x3xf64", "2x3x4xf64", "2x4x4xf64", "[b, 0, f]x[0, i, o]->[b, 0, f]"
-    ),
 }
 
 ROWS_BY_INDEX = (
@@ -294,9 +267,6 @@ INDEXING = {
     ),
     "scatter at plain numbers": scatter(
         ["4x3xf32", "5xi64", "5x3xf32"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f32")
-    ),
-    "scatter bf16": scatter(
-        ["4x3xbf16", "5x1xui32", "5x3xbf16"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("bf16")
     ),
     "scatter windows at pairs, index vectors first": scatter(
         ["5x6xf32", "2x3xi32", "2x3x2xf32"],
@@ -352,9 +322,6 @@ INDEXING = {
     "dynamic_slice": typed(
         ["4x5xf32", "i32", "i32"], "2x3xf32", "stablehlo.dynamic_slice", ", sizes = [2, 3]"
     ),
-    "dynamic_slice of all": typed(
-        ["4xf32", "i64"], "4xf32", "stablehlo.dynamic_slice", ", sizes = [4]"
-    ),
     "dynamic_update_slice": typed(
         ["4x5xf32", "2x3xf32", "i32", "i32"], "4x5xf32", "stablehlo.dynamic_update_slice"
     ),
@@ -387,12 +354,8 @@ TRANSFORMS = {
     "triangular_solve from the right, upper": solve(
         "f32", "3x3x", "2x3x", left="false", lower="false"
     ),
-    "triangular_solve unit diagonal": solve("f64", "3x3x", "3x2x", unit="true"),
     "fft": typed(
         ["2x4xcomplex<f32>"], "2x4xcomplex<f32>", "stablehlo.fft", ", type = FFT, length = [4]"
-    ),
-    "ifft over two dimensions": typed(
-        ["3x4xcomplex<f64>"], "3x4xcomplex<f64>", "stablehlo.fft", ", type = IFFT, length = [3, 4]"
     ),
     "rfft": typed(["2x5xf32"], "2x3xcomplex<f32>", "stablehlo.fft", ", type = RFFT, length = [5]"),
     "irfft": typed(
@@ -405,7 +368,6 @@ EXACT = ELEMENTWISE | MOVES | SOURCES | CONTRACTIONS | INDEXING | TRANSFORMS
 # What looks like a sum, or is close to one, and has no rule.
 WITHOUT_RULE = {
     "reduce max": reduce("2x3xf32", "f32", "2xf32", [1], adds("f32", "maximum")),
-    "reduce or": reduce("2x3xi1", "i1", "2xi1", [1], adds("i1", "or")),
     "reduce i1 add, which is or": reduce("2x3xi1", "i1", "2xi1", [1]),
     "reduce doubling the accumulator": reduce(
         "2x3xf32",
@@ -414,21 +376,8 @@ WITHOUT_RULE = {
         [1],
         scalar_body("f32", "%s = stablehlo.add %a, %a : tensor<f32>", returned="s"),
     ),
-    "reduce adding twice": reduce(
-        "2x3xf32",
-        "f32",
-        "2xf32",
-        [1],
-        scalar_body(
-            "f32",
-            "%t = stablehlo.add %a, %b : tensor<f32>",
-            "%s = stablehlo.add %t, %b : tensor<f32>",
-            returned="s",
-        ),
-    ),
     "reduce keeping the last": reduce("2x3xf32", "f32", "2xf32", [1], overwrites("f32")),
     "reduce with sums crossed": reduce_pair(sum_pair("%a, %d", "%b, %c")),
-    "reduce with sums swapped": reduce_pair(sum_pair("%b, %d", "%a, %c")),
     "reduce of which one result is no sum": reduce_pair(sum_pair("%a, %c", "%b, %b")),
     "scatter max": scatter(
         ["4x3xf32", "5x1xi32", "5x3xf32"],
@@ -443,7 +392,6 @@ WITHOUT_RULE = {
         adds("f32", "maximum"),
     ),
     "i1 add, which is or": elementwise("add", "3xi1", 2),
-    "i1 multiply, which is and": elementwise("multiply", "3xi1", 2),
     "dot_general of i1, which is or of and": dot(
         "2x3xi1", "3x4xi1", "2x4xi1", "contracting_dims = [1] x [0]"
     ),

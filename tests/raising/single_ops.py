@@ -25,14 +25,6 @@ def snippet_op(types, text):
     return mlir.operations(mlir.body(mlir.main_function(module)))[0]
 
 
-def lowered_ops(name, fun, *args):
-    """All ops of that name in the StableHLO module of a jitted function, those of private functions
-    included.
-    """
-    module = parsed(jax.jit(fun).lower(*args).as_text())
-    return [op for op in mlir.nested_operations(module.operation) if op.name == name]
-
-
 def execute(op, operands):
     """The op's results on these operands, from XLA."""
     return executable(op)(operands)

@@ -1,15 +1,22 @@
-"""hlo-surgery diff: the added ops alone, in words and in MLIR, with the user's source lines."""
+"""What a rewriting adds: hlo-surgery diff, and scopes, which XLA keeps."""
 
 import json
 import re
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
 import pytest
 from typer.testing import CliRunner
 
+import hlo_surgery as hs
 from hlo_surgery.cli.commands import main
 from hlo_surgery.module import load
+from hlo_surgery.passes.emit.splice import scope_of
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.rewriting.analysed import refused_outputs
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.rewriting.diagnostics import roles_of
 
 X, W = jnp.sin(jnp.arange(24.0)).reshape(8, 3), jnp.cos(jnp.arange(9.0)).reshape(3, 3)
 
@@ -70,3 +77,77 @@ def test_a_module_that_was_not_rewritten(module):
     run = CliRunner().invoke(main, ["diff", str(module)])
     assert run.exit_code == 2
     assert "--batch" in run.stderr
+
+
+SQUARES_AND_NORMS = {"squares": hs.second_moment(), "norms": hs.norms()}
+CLIPPED = {"clipped": hs.clipped_mean(1.0), "spread": hs.variance()}
+
+
+def dense(w, x):
+    return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w["a"]) @ w["b"]))(w)
+
+
+def scanned(w, x):
+    """A loop that stacks gradients, and one whose carry is a sum over the examples."""
+
+    def loss(w):
+        hidden, _ = jax.lax.scan(lambda h, a: (jnp.tanh(h @ a), None), x, w["layers"])
+        return jnp.mean(jnp.sum(hidden**2, -1))
+
+    return jax.grad(loss)(w)
+
+
+def accumulated(w, x):
+    """Microbatches, whose gradients a loop adds up."""
+    grad = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)))
+    parts = x.reshape(4, 2, 3)
+    total, _ = jax.lax.scan(lambda sum, part: (sum + grad(w, part), None), jnp.zeros_like(w), parts)
+    return total / 4
+
+
+X_OF_SCOPES = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
+W_OF_SCOPES = jnp.cos(jnp.arange(9.0)).reshape(3, 3)
+PROGRAMS = {
+    "dense": (dense, {"a": W_OF_SCOPES, "b": W_OF_SCOPES[0]}),
+    "scanned": (scanned, {"layers": jnp.stack([W_OF_SCOPES, -W_OF_SCOPES])}),
+    "accumulated": (accumulated, W_OF_SCOPES),
+}
+
+
+def module_of(name):
+    function, w = PROGRAMS[name]
+    return hs.load(jax.jit(function).lower(w, X_OF_SCOPES).as_text(debug_info=True))
+
+
+def kinds(ops):
+    return Counter((op.name, str(op.location)) for op in ops)
+
+
+@pytest.mark.parametrize("statistics", [SQUARES_AND_NORMS, CLIPPED], ids=["measured", "weighted"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_whatever_has_no_scope_was_there_before(name, statistics):
+    module = module_of(name)
+    rewritten = hs.rewrite_module(module, batch=["x"], statistics=statistics)
+    before = mlir.clone(module.code)
+    request = make_request(module, ["x"], statistics, None, "mean", "refuse", {})
+    refused_outputs(before, roles_of(request))
+    ops = mlir.all_operations(rewritten.code)
+    assert any(scope_of(op) for op in ops)
+    assert not kinds(op for op in ops if not scope_of(op)) - kinds(mlir.all_operations(before))
+
+
+def test_scopes_name_statistic_output_and_strategy():
+    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=SQUARES_AND_NORMS)
+    scopes = {str(scope_of(op)) for op in mlir.all_operations(rewritten.code)} - {"None"}
+    plans = {output.name: output.strategies for output in rewritten.plan.outputs}
+    for name in ("['a']", "['b']"):
+        assert f"hlo_surgery/squares/{name}/{plans[name]['squares']}" in scopes
+        assert f"hlo_surgery/norms/{name}/{plans[name]['norms']}" in scopes
+    assert "hlo_surgery/norms/*/combine" in scopes
+
+
+def test_xla_keeps_them_in_what_it_compiles():
+    f = hs.rewrite(dense, batch_argnums=1, statistics=hs.second_moment())
+    compiled = jax.jit(f).lower(PROGRAMS["dense"][1], X_OF_SCOPES).compile().as_text()
+    names = set(re.findall(r"hlo_surgery/[^/]*/[^/]*/\w+", compiled.replace("\\'", "'")))
+    assert "hlo_surgery/second_moment/['a']/square" in names

@@ -33,11 +33,6 @@ def loss(p, x, y):
     return cross_entropy(logits_of(p, x), y)
 
 
-def sampled(p, x, key):
-    logits = logits_of(p, x)
-    return cross_entropy(logits, hs.sampled_labels(key, logits))
-
-
 def gauss_newton_diagonal(hessian_of_output):
     """The mean over the examples of the diagonal of J' H J, from whole matrices."""
     flat, unravel = ravel_pytree(PARAMS)
@@ -75,52 +70,6 @@ def test_squared_scores_of_all_labels_are_the_gauss_newton_diagonal():
 def test_scores_of_several_rows_an_example_are_refused(shape):
     with pytest.raises(ValueError, match=r"one row for each example.*sampled_labels"):
         hs.gauss_newton_score(jnp.zeros(shape), 0)
-
-
-@pytest.mark.parametrize("label", [C, -1, np.array([0, C])])
-def test_scores_of_no_label_are_wrong_use(label):
-    with pytest.raises(ValueError, match=f"labels are 0 to {C - 1}"):
-        hs.gauss_newton_score(jnp.zeros((2, C)), label)
-
-
-def test_a_label_is_an_integer():
-    with pytest.raises(TypeError, match=r"an integer for a label, not 1\.0"):
-        hs.gauss_newton_score(jnp.zeros((2, C)), 1.0)
-
-
-def test_a_row_of_its_own_may_have_an_axis_of_its_own():
-    logits = draw(B, C)
-    wanted = hs.gauss_newton_score(logits, 1)
-    held(hs.gauss_newton_score(logits[:, None], 1)[:, 0], wanted)
-    held(jax.vmap(lambda row: hs.gauss_newton_score(row, 1))(logits), wanted)
-
-
-def test_squared_outputs_are_that_of_the_squared_error():
-    outputs = lambda p, x, c: jnp.mean(jnp.take(logits_of(p, x), c, 1))  # noqa: E731
-    f = hs.grad(outputs, batch_argnums=1, statistics=hs.second_moment())
-    found = jax.tree.map(lambda *each: sum(each), *(f(PARAMS, X, c)[1] for c in range(C)))
-    held(found, gauss_newton_diagonal(lambda output: jnp.eye(C)))
-
-
-def test_sampled_labels_give_the_fisher_diagonal_on_average():
-    f = hs.grad(sampled, batch_argnums=1, statistics=hs.second_moment())
-    draws = 400
-    each = jax.lax.map(lambda key: f(PARAMS, X, key)[1], jax.random.split(jax.random.key(0), draws))
-    exact = gauss_newton_diagonal(softmax_hessian)
-    for name, own in each.items():
-        error = np.std(own, 0) / np.sqrt(draws)
-        assert np.all(np.abs(np.mean(own, 0) - exact[name]) < 5 * error + 1e-6)
-        assert np.mean(error) < 0.1 * np.mean(exact[name])
-
-
-def test_no_gradient_passes_through_labels():
-    labels = jax.vmap(hs.sampled_labels)(
-        jax.random.split(jax.random.key(1), B), logits_of(PARAMS, X)
-    )
-    assert labels.shape == (B,)
-    own = jax.jit(jax.grad(sampled))(PARAMS, X, jax.random.key(3))
-    known = hs.sampled_labels(jax.random.key(3), logits_of(PARAMS, X))
-    held(own, jax.grad(loss)(PARAMS, X, known), rtol=1e-5)
 
 
 @pytest.mark.parametrize("strategy", ["auto", pytest.param("loop", marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""Kronecker factors: by every form of program those of the operands by hand."""
+"""Kronecker factors, and second moments in their eigenbases: of any form of program as by hand."""
 
 import functools
 
@@ -104,28 +104,6 @@ def test_factors_of_a_model_of_sequences(form):
     held(f(SEQUENCE, IDS)[1], expected_of_sequence(form))
 
 
-BESIDE = {
-    "weights": hs.clipped_mean(0.1),
-    "products": hs.gram(),
-    "all gradients": hs.per_example(),
-    "projections": hs.projected(2),
-}
-
-
-@pytest.mark.parametrize("other", BESIDE.values(), ids=BESIDE)
-def test_what_else_is_asked_changes_no_factor(other):
-    """Layers' biases, contracted behind the scan, were read as rows of one table, and what a scan
-    cannot stack made factors be refused.
-    """
-    asked = {"factors": hs.kronecker_factors("reduce"), "other": other}
-    found = hs.grad(sequence, statistics=asked)(SEQUENCE, IDS)[1]
-    held(found["factors"], expected_of_sequence("reduce"))
-    alone = hs.grad(sequence, statistics=other)(SEQUENCE, IDS)[1]
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), found["other"], alone
-    )
-
-
 SCANNED = {
     "numbers": (lambda h, w: jnp.tanh(h * w), draw(LAYERS)),
     "vectors": (lambda h, w: jnp.tanh(h + (h @ w)[..., None]), draw(LAYERS, D)),
@@ -170,42 +148,6 @@ def test_factors_beside_padding_and_of_a_sum():
     how = {"is_real": 2, "loss_reduction": "sum", "batch_argnums": (1, 2)}
     f = hs.grad(total, statistics=hs.kronecker_factors(), **how)
     held(f(SEQUENCE, IDS.at[real == 0].set(3), real)[1], expected_of_sequence("expand", REAL))
-
-
-def accumulated(p, ids):
-    """The gradient in a loop over microbatches of three."""
-    parts = ids.reshape(2, 3, T)
-
-    def step(total, part):
-        return jax.tree.map(jnp.add, total, jax.grad(sequence)(p, part)), None
-
-    zeros = jax.tree.map(jnp.zeros_like, p)
-    total, _ = jax.lax.scan(step, zeros, parts)
-    return jax.tree.map(lambda g: g / 2, total)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-def test_factors_of_microbatches_are_those_of_the_batch(form):
-    f = hs.rewrite(accumulated, batch_argnums=1, statistics=hs.kronecker_factors(form))
-    held(f(SEQUENCE, IDS)[1], expected_of_sequence(form))
-
-
-def test_factors_of_microbatches_with_padding():
-    real = jnp.zeros(B).at[jnp.array(REAL)].set(1)
-
-    def summed(p, ids, real):
-        def step(total, part):
-            own = jax.grad(lambda p: jnp.sum(losses(p, part[0]) * part[1]))(p)
-            return jax.tree.map(jnp.add, total, own), None
-
-        zeros = jax.tree.map(jnp.zeros_like, p)
-        total, _ = jax.lax.scan(step, zeros, (ids.reshape(2, 3, T), real.reshape(2, 3)))
-        return jax.tree.map(lambda g: g / jnp.sum(real), total)
-
-    how = {"batch_argnums": (1, 2), "is_real": 2}
-    f = hs.rewrite(summed, statistics=hs.kronecker_factors(), **how)
-    held(f(SEQUENCE, IDS, real)[1], expected_of_sequence("expand", REAL))
 
 
 IMAGES = draw(B, 7, 6, 3)
@@ -266,13 +208,6 @@ TWICE = {"w": draw(D, D), "experts": draw(2, D, F)}
 ROWS_OF_X = draw(B, D)
 
 
-def twice_of_one(p, x, tap):
-    h = jnp.tanh(tap("w", x, x @ p["w"]))
-    h = jnp.tanh(tap("w", h, h @ p["w"]))
-    both = [tap(f"experts{i}", jnp.sin(h + i), jnp.sin(h + i) @ p["experts"][i]) for i in range(2)]
-    return jnp.sum(both[0] * both[1])
-
-
 def twice(p, x):
     h = jnp.tanh(jnp.tanh(x @ p["w"]) @ p["w"])
     shifted = jnp.sin(h[:, None] + jnp.arange(2)[:, None])
@@ -280,106 +215,11 @@ def twice(p, x):
     return jnp.mean(jnp.sum(both[:, 0] * both[:, 1], -1))
 
 
-@pytest.mark.parametrize("form", SLOW_REDUCE)
-def test_uses_are_positions_and_experts_are_apart(form):
-    found = hs.grad(twice, statistics=hs.kronecker_factors(form))(TWICE, ROWS_OF_X)[1]
-    expected = by_hand(twice_of_one, TWICE, ROWS_OF_X, form)
-    sides = zip(expected["experts0"], expected["experts1"], strict=True)
-    held(found, {"w": expected["w"], "experts": [np.stack(side) for side in sides]})
-
-
 def squares(p, x):
     return jnp.mean(jnp.sum(jnp.tanh(x @ p["w"] + p["b"]) ** 2, -1))
 
 
 DENSE = {"w": draw(D, F), "b": draw(F)}
-
-
-def test_counts_of_rows_are_as_wide_as_the_other_side():
-    with jax.enable_x64(True):
-        rows = jnp.asarray([[0, 1, 1], [2, 0, 0], [1, 1, 1], [0, 2, 1], [2, 2, 2]])
-        table = jnp.ones((3, F), jnp.float64)
-        lookups = lambda t, rows: jnp.mean(jnp.sum(jnp.sin(t[rows]), (1, 2)))  # noqa: E731
-        found = hs.grad(lookups, statistics=hs.kronecker_factors())(table, rows)[1]
-    assert found.left.dtype == jnp.float64
-    counts = np.bincount(np.ravel(rows)) / len(rows)
-    np.testing.assert_allclose(found.left, counts, rtol=1e-14)
-
-
-def squares_of_one(p, x, tap):
-    y = tap("w", x, x @ p["w"])
-    return jnp.sum(jnp.tanh(tap("b", jnp.ones(1), y + p["b"])) ** 2)
-
-
-def test_of_experts_in_two_axes_each_has_its_own_factors():
-    """Whatever the order in which the program names them."""
-    w, x = draw(3, 2, D, F), draw(B, 2, 3, T, D)
-
-    def loss(w, x):
-        return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("bqptd,pqdf->bqptf", x, w)), (1, 2, 3, 4)))
-
-    y = np.einsum("bqptd,pqdf->bqptf", x, w)
-    left, right = hs.grad(loss, statistics=hs.kronecker_factors())(w, x)[1]
-    np.testing.assert_allclose(left, np.einsum("bqptd,bqpte->pqde", x, x) / B, rtol=1e-4, atol=1e-5)
-    own = np.einsum("bqptf,bqptg->pqfg", np.cos(y), np.cos(y)) / (B * T)
-    np.testing.assert_allclose(right, own, rtol=1e-4, atol=1e-5)
-
-
-def test_a_bias_beside_a_dimension_of_size_one():
-    def loss(p, x):
-        return jnp.mean(jnp.sum(jnp.tanh(x[:, None] @ p["w"] + p["b"]) ** 2, (1, 2)))
-
-    f = hs.grad(loss, statistics=hs.kronecker_factors())
-    held(f(DENSE, ROWS_OF_X)[1], by_hand(squares_of_one, DENSE, ROWS_OF_X, "expand"))
-
-
-def test_a_kernel_with_an_axis_of_size_one_in_front():
-    def loss(p, x):
-        y = jnp.einsum("bd,kdf->bkf", x, p["w"])[:, 0]
-        return jnp.mean(jnp.sum(jnp.tanh(y + p["b"]) ** 2, -1))
-
-    f = hs.grad(loss, statistics=hs.kronecker_factors())
-    found = f({**DENSE, "w": DENSE["w"][None]}, ROWS_OF_X)[1]
-    held(found, by_hand(squares_of_one, DENSE, ROWS_OF_X, "expand"))
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-@pytest.mark.parametrize("form", FORMS)
-def test_of_examples_all_alike_it_is_the_outer_product_of_the_gradient(form, scale):
-    """However a scale is split between the operands, and whatever the batch."""
-    x = jnp.tile(ROWS_OF_X[:1], (3, 1))
-    f = hs.grad(lambda p, x: scale * squares(p, x), statistics=hs.kronecker_factors(form))
-    gradient, found = f(DENSE, x)
-    for name, g in gradient.items():
-        outer = np.outer(g, g)
-        np.testing.assert_allclose(
-            np.kron(*found[name]), outer, rtol=1e-4, atol=1e-5 * np.abs(outer).max()
-        )
-
-
-def test_a_kernel_and_its_transpose_have_the_same_product():
-    flipped = lambda p, x: squares({"w": p["w"].T, "b": p["b"]}, x)  # noqa: E731
-    ask = {"statistics": hs.kronecker_factors()}
-    one = hs.grad(squares, **ask)(DENSE, ROWS_OF_X)[1]["w"]
-    other = hs.grad(flipped, **ask)({**DENSE, "w": DENSE["w"].T}, ROWS_OF_X)[1]["w"]
-    np.testing.assert_allclose(
-        np.kron(*one), np.kron(other.right, other.left), rtol=1e-4, atol=1e-7
-    )
-
-
-def test_beside_other_statistics_and_of_numbers():
-    def loss(p, x):
-        return jnp.mean(p["scale"] * jnp.tanh(x @ p["w"]))
-
-    asked = {"factors": hs.kronecker_factors(), "norms": hs.norms(), "clipped": hs.clipped_mean(1)}
-    p = {"scale": jnp.ones(()), "w": draw(D)}
-    found = hs.grad(loss, statistics=asked)(p, ROWS_OF_X)[1]
-    alone = hs.grad(loss, statistics=hs.kronecker_factors())(p, ROWS_OF_X)[1]
-    held(found["factors"], alone)
-    assert [x.shape for x in alone["scale"]] == [(1, 1), (1, 1)]
-    assert [x.shape for x in alone["w"]] == [(1, 1), (D, D)]
-    own = jax.vmap(lambda x: jax.grad(loss)(p, x[None])["scale"])(ROWS_OF_X)
-    np.testing.assert_allclose(np.prod(alone["scale"]), np.mean(own**2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("form", SLOW_REDUCE)
@@ -395,18 +235,57 @@ def test_what_is_added_as_it_is_is_a_table_of_which_every_row_is_looked_up(form)
     held({"w": as_it_is}, {"w": looked_up})
 
 
-@pytest.mark.parametrize("form", SLOW_REDUCE)
-@pytest.mark.parametrize("first", [0, 3])
-def test_rows_of_a_table_that_are_not_added_count_as_not_looked_up(first, form):
-    def added(w, x, rows):
-        return jnp.mean(jnp.sum(jnp.tanh(x[:, :, None] + w[rows]), (1, 2)))
+def squares_in(bases, own):
+    """The mean of (P' g Q)**2, from gradients [B, *parameter] and Kronecker factors' bases."""
 
-    w, x, rows = draw(ROWS, F), draw(B, T), first + jnp.tile(jnp.arange(T), (B, 1))
-    ask = {"statistics": hs.kronecker_factors(form)}
-    as_it_is = hs.grad(lambda w, x: added(w, x, slice(first, first + T)), **ask)(w, x)[1]
-    looked_up = hs.grad(added, batch_argnums=(1, 2), **ask)(w, x, rows)[1]
-    assert [bool(x) for x in as_it_is.left] == [first <= n < first + T for n in range(ROWS)]
-    held({"w": as_it_is}, {"w": looked_up})
+    def turned(g, basis):
+        left, right = (np.asarray(side, np.float64) for side in basis)
+        rank = max(left.ndim, right.ndim)
+        left, right = (
+            side if side.ndim == rank else np.eye(side.shape[-1]) for side in (left, right)
+        )
+        matrix = np.reshape(g, (*left.shape[:-2], left.shape[-1], right.shape[-1]))
+        return (np.swapaxes(left, -1, -2) @ matrix @ right).reshape(g.shape)
+
+    return {
+        name: np.mean([turned(np.asarray(g, np.float64), bases[name]) ** 2 for g in rows], 0)
+        for name, rows in own.items()
+    }
+
+
+def heads(p, x):
+    rows = jnp.sin(x[:, None] + jnp.arange(T)[:, None])
+    return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("btd,hdf->bthf", rows, p["w"])), (1, 2, 3)))
+
+
+def one_position(p, x):
+    return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("bd,hdf->bhf", x, p["w"])), (1, 2)))
+
+
+HEADS = {"w": draw(2, D, F)}
+EIGENBASES = {
+    "heads": (heads, HEADS, ROWS_OF_X),
+    "heads of one position": (one_position, HEADS, ROWS_OF_X),
+    "dense": (squares, DENSE, ROWS_OF_X),
+    "sequences": (sequence, SEQUENCE, IDS),
+    "experts": (twice, TWICE, ROWS_OF_X),
+}
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("sequences", "experts", "heads")]
+
+
+@pytest.mark.parametrize("name", ["dense", "heads of one position", *SLOW])
+def test_second_moments_in_eigenbases(name):
+    loss, params, x = EIGENBASES[name]
+    bases = hs.eigenbases(hs.grad(loss, statistics=hs.kronecker_factors())(params, x)[1])
+    own = jax.vmap(lambda row: jax.grad(loss)(params, row[None]))(x)
+    found = jax.jit(lambda b: hs.grad(loss, statistics=hs.second_moment_in(b))(params, x)[1])(bases)
+    expected = squares_in(bases, own)
+    for key, value in expected.items():
+        np.testing.assert_allclose(
+            found[key], value, rtol=1e-4, atol=1e-5 * value.max(), err_msg=key
+        )
 
 
 @pytest.mark.parametrize("form", SLOW_REDUCE)
@@ -420,32 +299,3 @@ def test_rows_that_are_added_along_the_last_axis_are_those_of_the_table(form):
     expected = hs.grad(plain, **ask)(w, jnp.swapaxes(x, 1, 2))[1]
     held({"w": hs.grad(along_first, **ask)(w, x)[1]}, {"w": expected})
     held({"w": hs.grad(turned, **ask)(w, jnp.swapaxes(x, 1, 2))[1]}, {"w": expected})
-
-
-@pytest.mark.parametrize("form", SLOW_REDUCE)
-def test_padding_looks_up_no_row_of_what_is_added_as_it_is(form):
-    w, x, real = draw(ROWS, F), draw(B, T, F), jnp.zeros(B).at[jnp.array(REAL)].set(1)
-
-    each = lambda w, x: jnp.sum(jnp.tanh(x + w[:T]), (1, 2))  # noqa: E731
-    padded = lambda w, x, real: jnp.sum(each(w, x) * real) / jnp.sum(real)  # noqa: E731
-    ask = {"statistics": hs.kronecker_factors(form)}
-    found = hs.grad(padded, is_real=2, batch_argnums=(1, 2), **ask)(w, x, real)[1]
-    alone = hs.grad(lambda w, x: jnp.mean(each(w, x)), **ask)(w, x[jnp.array(REAL)])[1]
-    held({"w": found}, {"w": alone})
-
-
-@pytest.mark.parametrize("form", SLOW_REDUCE)
-def test_heads_in_front_of_the_inputs_are_layers_of_their_own(form):
-    """Of [heads, D, F] as of [D, F] for each head alone."""
-    w, x = draw(2, D, F), draw(B, T, D)
-
-    def together(w, x):
-        return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("btd,hdf->bthf", x, w)), (1, 2, 3)))
-
-    def apart(heads, x):
-        return sum(jnp.mean(jnp.sum(jnp.sin(x @ w), (1, 2))) for w in heads)
-
-    ask = {"statistics": hs.kronecker_factors(form)}
-    found, alone = hs.grad(together, **ask)(w, x)[1], hs.grad(apart, **ask)(list(w), x)[1]
-    stacked = hs.KroneckerFactors(*(np.stack(side) for side in zip(*alone, strict=True)))
-    held({"w": found}, {"w": stacked})

@@ -137,27 +137,6 @@ def test_sums_of_gradients_that_the_program_makes_one_by_one_are_refused(one, ad
     assert "the gradient of the examples' mean loss" in refused.value.help
 
 
-def test_the_gradient_of_their_mean_loss_is_the_way_out():
-    ask = {"batch_argnums": 1, "statistics": hs.kronecker_factors()}
-    w, xs = draw(D, F), draw(B, T, D)
-    mean = lambda w, xs: jnp.mean(jax.vmap(of_one, (None, 0))(w, xs))  # noqa: E731
-    batched = lambda w, xs: jnp.sum(jnp.tanh(xs @ w) ** 2) / len(xs)  # noqa: E731
-    held(*({"w": hs.grad(loss, **ask)(w, xs)[1]} for loss in (mean, batched)))
-
-
-def attended(p, x):
-    """A bias for each head, whose cotangent is a product of two of the examples' values."""
-    q = jnp.einsum("bld,dhe->blhe", x, p["w"]) + p["bias"]
-    scores = jax.nn.softmax(jnp.einsum("blhe,bmhe->bhlm", q, q), -1)
-    return jnp.mean(jnp.einsum("bhlm,bmd->bhld", scores, x) ** 2)
-
-
-def test_what_a_contraction_hands_back_to_each_position_is_none_of_them():
-    p = {"w": draw(D, 2, 3), "bias": draw(2, 3)}
-    found = hs.grad(attended, statistics=hs.kronecker_factors())(p, draw(B, T, D))[1]
-    assert found["bias"].left.shape == (2,)
-
-
 def tied_apart(looked_up, scores, ids):
     return jnp.mean(jnp.tanh(looked_up[ids]) @ scores.T)
 

@@ -5,15 +5,11 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.ir import mlir
-from tests.products import covering
 from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
-from tests.strategies.test_ghost_norms import tensors
 
 ROUNDING = 64 * float(np.finfo(np.float32).eps)
 MAX_NORM = 0.5
@@ -80,84 +76,6 @@ def test_as_optax_does():
     each = jax.tree.map(lambda *leaves: jnp.stack(leaves).astype(jnp.float32), *gradients("mlp"))
     updates, _ = aggregate.update(each, aggregate.init(model.params))
     assert_close(clipped_sum("mlp"), jax.tree.map(lambda x: model.size * np.asarray(x), updates))
-
-
-@pytest.mark.parametrize("name", ["mlp", "convolution", "scans"])
-def test_examples_that_are_not_finite_count_as_zero_on_request(name):
-    others = [clip(g) for b, g in enumerate(gradients(name)) if b != 2]
-    for bad in (np.nan, np.inf):
-        first = np.array(MODELS[name].batch[0])
-        first[2].flat[1] = bad
-        safe = clipped_sum(name, first, nan_safe=True)
-        assert_close(safe, jax.tree.map(lambda *leaves: sum(leaves), *others))
-        assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(clipped_sum(name, first)))
-    assert_close(clipped_sum(name, nan_safe=True), clipped_sum(name))
-
-
-def with_bias(p, x):
-    """Of a linear loss the bias has a gradient that no example reaches."""
-    return jnp.mean(x @ p["w"] + 100.0 * p["b"])
-
-
-def with_decay(p, x):
-    return jnp.mean((x @ p["w"] + p["b"]) ** 2) + 50 * p["b"] ** 2 + jnp.sum(p["w"] ** 2)
-
-
-def masked_sum_of_clipped(loss, params, x):
-    """In float64, each example's gradient clipped, or zero where it is not finite."""
-    with jax.enable_x64(True):
-        p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
-        each = [jax.grad(loss)(p, row[None]) for row in np.asarray(x, np.float64)]
-    finite = [g for g in each if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(g))]
-    return jax.tree.map(lambda a, *more: a * 0 + sum(more), p, *map(clip, finite))
-
-
-@pytest.mark.parametrize(
-    ("rows", "loss", "strategy"),
-    covering(
-        [[[3.0, 4.0], [np.nan, 1.0], [0.5, 2.0]], [[np.inf, 1.0]]],
-        [with_bias, with_decay],
-        ["auto", "lift", "loop"],
-        together=2,
-    ),
-)
-def test_a_constant_term_of_what_is_not_finite_counts_as_zero_too(rows, loss, strategy):
-    x, params = jnp.asarray(rows), {"w": jnp.array([0.5, -0.25]), "b": jnp.array(1.0)}
-    statistic = hs.clipped_mean(MAX_NORM, nan_safe=True)
-    _, mean = hs.grad(loss, statistics=statistic, strategy=strategy)(params, x)
-    total = jax.tree.map(lambda g: len(rows) * np.asarray(g), mean)
-    assert_close(total, masked_sum_of_clipped(loss, params, x))
-
-
-def of_halves(params, x):
-    """Each half's sum by itself, and both added: no operand holds all of the examples."""
-    gradient = jax.grad(lambda p, x: jnp.sum(jnp.tanh(x @ p["w"])))
-    halves = gradient(params, x[:2]), gradient(params, x[2:])
-    return jax.tree.map(lambda a, b: (a + b) / len(x), *halves)
-
-
-@pytest.mark.parametrize(("strategy", "bad"), covering(["auto", "lift", "loop"], [None, 2]))
-def test_clipped_sums_where_examples_lie_in_several_operands(strategy, bad):
-    x = np.array(draws(0)(4, 3))
-    if bad is not None:
-        x[bad, 1] = np.inf
-    params, statistic = {"w": jnp.ones((3, 2))}, hs.clipped_mean(MAX_NORM, nan_safe=True)
-    f = hs.rewrite(of_halves, batch_argnums=1, statistics=statistic, strategy=strategy)
-    total = jax.tree.map(lambda g: 4 * np.asarray(g), f(params, jnp.asarray(x))[1])
-    assert_close(
-        total, masked_sum_of_clipped(lambda p, x: jnp.sum(jnp.tanh(x @ p["w"])), params, x)
-    )
-
-
-def test_a_large_constant_takes_no_digits_of_a_clipped_mean():
-    x, params = jnp.array([[3.0, 4.0], [1.0, 2.0]]), {"w": jnp.ones(2), "b": jnp.array(1.0)}
-
-    def loss(p, x):
-        return jnp.mean(x @ p["w"]) + 1e6 * p["b"]
-
-    _, mean = hs.grad(loss, statistics=hs.clipped_mean(MAX_NORM))(params, x)
-    total = jax.tree.map(lambda g: 2 * np.asarray(g), mean)
-    assert_close(total, masked_sum_of_clipped(loss, params, x))
 
 
 @pytest.mark.parametrize("name", ["mlp", "scans"])
@@ -271,41 +189,6 @@ def test_what_lets_one_example_act_on_the_others_is_refused(loss, on_mixing):
     assert refusal.value.where.startswith(__file__)
 
 
-def wide_mlp(p, x, y):
-    return jnp.mean(jnp.sum((jnp.tanh(jnp.tanh(x @ p["a"]) @ p["b"]) - y) ** 2, -1))
-
-
-def wide_scan(p, x, y):
-    h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["layers"])
-    return jnp.mean(jnp.sum((h - y) ** 2, -1))
-
-
-@pytest.mark.parametrize(
-    ("loss", "shapes"),
-    [(wide_mlp, {"a": (16, 16), "b": (16, 16)}), (wide_scan, {"layers": (3, 16, 16)})],
-)
-def test_no_examples_gradients_are_in_memory(loss, shapes):
-    b, draw = 8, draws(5)
-    params = {name: draw(*shape) for name, shape in shapes.items()}
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=CLIP)
-    module = f.module(params, draw(b, 16), draw(b, 16))
-    assert max(tensors(mlir.main_function(module.code).operation)) < b * 16 * 16
-    assert "stablehlo.case" not in module.text()
-
-
-def test_low_precision_is_accumulated_in_float32():
-    """A sum of ones in bfloat16 ends at 256."""
-    b = 1024
-    x = draws(6)(b, 8).astype(ml_dtypes.bfloat16)
-    x[:, 0] = 1
-    f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=hs.clipped_mean(100.0))
-    gradient, mean = f(np.ones(8, ml_dtypes.bfloat16), x)
-    assert (gradient.dtype, mean.dtype) == (jnp.bfloat16, jnp.float32)
-    np.testing.assert_allclose(
-        mean, x.astype(np.float64).mean(0), rtol=0, atol=b * float(np.finfo(np.float32).eps)
-    )
-
-
 def test_labels_that_are_not_named_are_warned_of():
     """They count as known to everybody, so that a mean over them would void the bound."""
 
@@ -327,22 +210,3 @@ def test_labels_that_are_not_named_are_warned_of():
     with warnings.catch_warnings(action="error"):
         hs.grad(centred, batch_argnums=1, statistics=hs.norms())(w, x, y)
         hs.grad(plain, batch_argnums=(1, 2), statistics=hs.clipped_mean(1.0))(w, x, y)
-
-
-def looked_up(table, ids):
-    """In bfloat16, as its scattered rows are."""
-    return jnp.mean(jnp.sum(jnp.tanh(table.astype(jnp.bfloat16)[ids].astype(jnp.float32)), (1, 2)))
-
-
-def test_weighted_rows_of_a_narrow_table_are_added_up_at_once():
-    """In float32, where nothing is rounded, and with no table of zeros for each example."""
-    draw = np.random.default_rng(0)
-    table, ids = draw.normal(size=(50, 8)).astype(np.float32), draw.integers(0, 50, (6, 5))
-    asked = {"clipped": hs.clipped_mean(0.5), "own": hs.per_example()}
-    f = hs.grad(looked_up, statistics=asked, strategy="lift")
-    found = f(table, ids)[1]
-    own = np.asarray(found["own"], np.float64)
-    weights = np.minimum(1, 0.5 / np.linalg.norm(own.reshape(6, -1), axis=1))
-    expected = np.mean(weights[:, None, None] * own, 0)
-    np.testing.assert_allclose(found["clipped"], expected, rtol=1e-5, atol=1e-8)
-    assert "stablehlo.while" not in f.module(table, ids).text()

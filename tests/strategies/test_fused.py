@@ -2,8 +2,6 @@
 float64.
 """
 
-from types import SimpleNamespace
-
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -11,10 +9,6 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.requests import options as rooflines
-from hlo_surgery.requests.leaves import alone
-from hlo_surgery.requests.options import runs_triton
-from hlo_surgery.rewriting.pipeline import explain_module
 from tools.bench.gpu.dense_sites import dense_site
 
 B, EPS = 5, float(jnp.finfo(jnp.float32).eps)
@@ -59,17 +53,9 @@ DENSE = {
     "no position": (lambda w, x: summed(x @ w), (4, 3), (B, 4)),
     "one": (lambda w, x: summed(x @ w), (4, 3), (B, 6, 4)),
     "two": (lambda w, x: summed(x @ w), (4, 3), (B, 2, 3, 4)),
-    "not first": (
-        lambda w, x: summed(jnp.einsum("btd,df->tbf", x, w).swapaxes(0, 1)),
-        (4, 3),
-        (B, 6, 4),
-    ),
     "transposed": (lambda w, x: summed(jnp.einsum("btd,fd->btf", x, w)), (3, 4), (B, 6, 4)),
     "heads out": (lambda w, x: summed(jnp.einsum("btd,dhk->bthk", x, w)), (4, 2, 3), (B, 6, 4)),
-    "heads in": (lambda w, x: summed(jnp.einsum("bthk,hkd->btd", x, w)), (2, 3, 4), (B, 6, 2, 3)),
-    "between": (lambda w, x: summed(jnp.einsum("btd,hdk->bhtk", x, w)), (2, 4, 3), (B, 6, 4)),
     "apart": (lambda w, x: summed(jnp.einsum("bhtd,hdk->bhtk", x, w)), (2, 4, 3), (B, 2, 6, 4)),
-    "reshaped": (lambda w, x: summed(x @ w.reshape(4, 6)), (2, 2, 6), (B, 6, 4)),
     "scaled": (lambda w, x: summed(x @ (-3 * w.T)), (3, 4), (B, 6, 4)),
 }
 
@@ -91,41 +77,6 @@ def test_dense_sites(name):
     (output,) = f.explain(w, x).outputs
     assert set(output.strategies.values()) == {"fused"}
     assert_right(f(w, x), own_gradients(loss, w, x), terms=12)
-
-
-def test_the_gradient_comes_along():
-    loss, *shapes = DENSE["one"]
-    w, x = (drawn(*shape) for shape in shapes)
-
-    def contractions(reuse):
-        f = hs.grad(loss, statistics=STATISTICS, strategy="fused", reuse_gradient=reuse)
-        return f.module(w, x).text().count("stablehlo.dot_general")
-
-    assert contractions(None) == contractions(False) - 1
-    kept = hs.grad(loss, statistics=STATISTICS, strategy="fused", reuse_gradient=False)
-    np.testing.assert_array_equal(kept(w, x)[0], jax.jit(jax.grad(loss))(w, x))
-
-
-def test_a_function_that_rests_on_no_element():
-    loss, *shapes = DENSE["one"]
-    w, x = (drawn(*shape) for shape in shapes)
-    three = hs.mean_of(lambda g: jnp.full_like(g, 3.0))
-    _, found = hs.grad(loss, statistics=three, strategy="fused")(w, x)
-    np.testing.assert_array_equal(found, np.full(w.shape, 3.0))
-
-
-def test_a_sum_of_losses():
-    loss, *shapes = DENSE["one"]
-    w, x = (drawn(*shape) for shape in shapes)
-    f = hs.grad(
-        lambda w, x: B * loss(w, x),
-        statistics=STATISTICS,
-        loss_reduction="sum",
-        strategy="fused",
-    )
-    gradient, statistics = f(w, x)
-    own = own_gradients(loss, w, x)
-    assert_right((gradient / B, statistics), own, terms=12)
 
 
 def test_padding_counts_nothing():
@@ -161,36 +112,6 @@ def test_narrow_operands(kind):
     assert gradient.dtype == kind
     np.testing.assert_array_equal(gradient, own.sum(0).astype(np.float32).astype(kind))
     assert_right((own.mean(0), statistics), own, terms=12)
-
-
-WEIGHTED = {
-    "clipped mean": (hs.clipped_mean, lambda g: g),
-    "clipped squares": (hs.clipped_second_moment, lambda g: g**2),
-}
-
-
-@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
-@pytest.mark.parametrize("name", WEIGHTED)
-def test_weights_are_numbers_of_the_kernel_where_operands_would_be_rounded(name, kind):
-    statistic, taken = WEIGHTED[name]
-    x, c = drawn(B, 6, 4).astype(kind), drawn(B, 6, 3).astype(kind)
-    w, own = np.zeros((4, 3), kind), np.einsum("btd,btf->bdf", *(v.astype(float) for v in (x, c)))
-    x[2], own[2] = np.inf, 0  # left out, and counted
-    norms = np.linalg.norm(own.reshape(B, -1), axis=1)
-    most = float(np.median(norms[norms > 0]))
-    f = hs.grad(
-        lambda w, x, c: jnp.sum((x @ w) * c),
-        batch_argnums=(1, 2),
-        statistics=statistic(most, nan_safe=True),
-        loss_reduction="sum",
-        strategy="fused",
-        reuse_gradient=False,
-    )
-    # The gradient, norms of what is lifted, sums with weights.
-    assert f.module(w, x, c).text().count("stablehlo.dot_general") == 3
-    weighted = own * np.minimum(1, most / np.maximum(norms, 1e-9))[:, None, None]
-    found = f(w, x, c)[1]
-    np.testing.assert_allclose(found, taken(weighted).mean(0), rtol=2e-5, atol=64 * EPS)
 
 
 def test_layers_of_a_scan_have_their_kernel_in_the_loop():
@@ -271,131 +192,9 @@ def test_what_tiles_do_not_tell_is_made_otherwise(asked):
     assert "fused" not in only_some(asked, W, X)
 
 
-def test_sums_of_two_sites_are_made_otherwise():
-    def tied(w, x):
-        return summed(jnp.tanh(x @ w) @ w.T)
-
-    assert "fused" not in only_some(hs.second_moment(), W, X, tied)
-    f = hs.grad(tied, statistics=STATISTICS, strategy="fused")
-    w, x = drawn(4, 3), drawn(B, 6, 4)
-    assert_right(f(w, x), own_gradients(tied, w, x), terms=40)
-
-
-def test_so_are_convolutions_and_regularised_losses():
-    def convolved(w, x):
-        return summed(
-            jax.lax.conv_general_dilated(x, w, (1,), "SAME", None, None, ("NWC", "WIO", "NWC"))
-        )
-
-    def regularised(w, x):
-        return summed(x @ w) + jnp.sum(w**2)
-
-    assert "fused" not in only_some(
-        hs.second_moment(), np.ones((3, 4, 2), np.float32), X, convolved
-    )
-    assert "fused" not in only_some(hs.second_moment(), W, X, regularised)
-
-
-def test_float64_is_made_otherwise():
-    with jax.enable_x64(True):
-        assert "fused" not in only_some(hs.second_moment(), W.astype(float), X.astype(float))
-
-
-def test_one_example_needs_no_kernel():
-    assert "fused" not in only_some(hs.second_moment(), W, X[:1])
-
-
-def test_examples_on_several_devices_are_refused():
-    f = hs.grad(DENSE["one"][0], statistics=hs.second_moment(), strategy="fused", shards=5)
-    with pytest.raises(ValueError, match=r"examples lie on 5: call the function inside jax.shard_"):
-        f(W, X)
-
-
 def test_nobody_is_given_an_interpreter_unasked():
     plan = hs.grad(DENSE["one"][0], statistics=hs.second_moment()).explain(W, X)
     assert "fused" not in plan.outputs[0].predicted
-
-
-def test_each_device_has_its_own_kernel_in_shard_map():
-    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    P = jax.sharding.PartitionSpec
-    f = hs.grad(DENSE["one"][0], statistics=hs.second_moment(), strategy="fused")
-    mapped = jax.shard_map(
-        lambda w, x: jax.tree.map(lambda g: jax.lax.pmean(g, "data"), f(w, x)),
-        mesh=mesh,
-        in_specs=(P(), P("data")),
-        out_specs=P(),
-        check_vma=False,
-    )
-    w, x = drawn(4, 3), drawn(B, 6, 4)
-    found, expected = mapped(w, x), f(w, x)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
-
-
-W_SHORT = jax.ShapeDtypeStruct((1024, 4096), jnp.float32)
-SHORT = W_SHORT, jax.ShapeDtypeStruct((32, 512, 1024), jnp.bfloat16)
-
-
-def many_short(w, x):
-    return summed(x @ w.astype(x.dtype))
-
-
-def plan_of(x=SHORT[1], **planning):
-    (output,) = (
-        hs.grad(many_short, statistics=hs.second_moment(), **planning).explain(W_SHORT, x).outputs
-    )
-    return output
-
-
-@pytest.mark.parametrize("target", ["tpu:v5e", "tpu:v5p", "gpu"])
-def test_it_is_predicted_and_taken_by_who_asks(target):
-    plan = plan_of(target=target)
-    assert "fused" not in plan.strategies.values()
-    (taken,) = plan.strategies.values()
-    assert plan.predicted["fused"].seconds < plan.predicted[taken].seconds
-    assert plan_of(target=target, strategy="fused").strategies == {"second_moment": "fused"}
-
-
-def test_a_plan_takes_it_where_it_was_measured():
-    assert plan_of(target="gpu:h200").strategies == {"second_moment": "fused"}
-    assert "fused" not in plan_of(target="gpu:h200:1x1x8").strategies.values()
-    assert "fused" not in plan_of(target="gpu:h200", shards=8).strategies.values()
-    assert "fused" not in plan_of(target="gpu:a100").strategies.values()
-
-
-def test_the_only_device_here_is_planned_for_by_its_name():
-    h200, a100 = (
-        SimpleNamespace(device_kind=kind, platform="gpu")
-        for kind in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
-    )
-    assert alone([h200]) == "gpu:h200"
-    assert alone([h200, h200]) is None
-    assert alone([a100]) is None
-    assert alone(jax.devices()[:1]) is None
-
-
-def test_a_dumped_module_is_for_any_device_unless_one_is_named(monkeypatch):
-    """As on a machine with an H200."""
-    monkeypatch.setattr(rooflines, "row_of", lambda device: "gpu:h200")
-    monkeypatch.setattr(rooflines, "runs_triton", lambda device: True)
-    shapes = jax.ShapeDtypeStruct((1024, 4096), jnp.bfloat16), SHORT[1]
-    gradient = jax.jit(jax.grad(many_short)).lower(*shapes).as_text()
-    asked = {"batch": [1], "statistics": hs.second_moment()}
-    (here,) = explain_module(gradient, **asked).outputs
-    (named,) = explain_module(gradient, **asked, target="gpu:h200").outputs
-    assert "fused" in here.predicted
-    assert "fused" not in here.strategies.values()
-    assert "fused" in named.strategies.values()
-
-
-def test_a_plan_takes_it_for_sums_of_narrow_products():
-    def taken(w, statistic):
-        f = hs.grad(many_short, statistics=statistic, target="gpu:h200")
-        return f.explain(w, SHORT[1]).outputs[0].strategies.values()
-
-    narrow = jax.ShapeDtypeStruct(W_SHORT.shape, jnp.bfloat16)
-    assert "fused" in taken(narrow, hs.mean_sign())
-    assert "fused" not in taken(narrow, hs.norms())
 
 
 MICROSECONDS = {
@@ -419,28 +218,3 @@ def test_a_plan_takes_what_was_the_fastest_on_a_gpu(sizes):
     (output,) = f.explain(*problem.structs).outputs
     assert output.strategies == {"second_moment": min(took, key=took.__getitem__)}
     assert 0.7 < output.predicted["fused"].seconds * 1e6 / took["fused"] < 1.4
-
-
-def test_it_is_not_predicted_where_there_is_none():
-    assert "fused" not in plan_of(target="tpu:v5e", shards=4).predicted
-    assert "fused" not in plan_of(target="tpu:v4").predicted
-
-
-def test_it_is_slower_where_sums_stay_on_the_chip_with_the_update():
-    large = jax.ShapeDtypeStruct((8, 2048, 1024), jnp.bfloat16)
-    predicted = plan_of(large, target="tpu:v5e").predicted
-    assert predicted["fused"].seconds > predicted["loop"].seconds
-
-
-@pytest.mark.parametrize(
-    ("capability", "runs"), [("9.0", True), ("8.6", True), ("7.0", False), ("gfx942", False)]
-)
-def test_kernels_are_for_gpus_that_triton_knows(capability, runs):
-    class Device:
-        compute_capability = capability
-
-    assert runs_triton(Device()) is runs
-
-
-def test_a_device_without_a_capability_has_no_kernels():
-    assert not runs_triton(jax.devices()[0])

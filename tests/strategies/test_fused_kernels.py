@@ -67,11 +67,6 @@ def test_what_is_seen_to_be_elementwise(name, shape):
     assert is_elementwise(ELEMENTWISE[name], shape)
 
 
-def test_an_op_that_a_kernel_has_not():
-    assert not is_elementwise(ELEMENTWISE["by cases"], (8, 6), ["sign"])
-    assert is_elementwise(ELEMENTWISE["square"], (8, 6), ["sign"])
-
-
 def of_six_columns(g):
     assert g.shape[1] == 6
     return g
@@ -97,17 +92,3 @@ MIXING = {
 @pytest.mark.parametrize("name", MIXING)
 def test_what_is_not_seen_to_be_elementwise(name):
     assert not is_elementwise(MIXING[name], (8, 6))
-
-
-def test_numbers_that_are_traced_are_not_seen():
-    def traced(scale):
-        assert not is_elementwise(lambda g: scale * g, (8, 6))
-        return scale
-
-    jax.jit(traced)(jnp.float32(2))
-
-
-def test_a_wide_number_is_not_narrowed():
-    with jax.enable_x64(True):
-        widened = lambda g: (g.astype(jnp.float64) ** 2).astype(jnp.float32)  # noqa: E731
-        assert not is_elementwise(widened, (8, 6))

@@ -1,7 +1,6 @@
 """Ghost norms: norms of the examples' gradients from their products' factors, none in memory."""
 
 import math
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -12,7 +11,6 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.requests.options import ROOFLINES
 from tests.statistics.statistic_models import draws, in_float64
 
 B, T, D, F, ROWS = 3, 2, 20, 12, 16
@@ -141,32 +139,6 @@ def test_norms_are_exact_and_hold_no_examples_gradient(f, arguments):
         assert max(tensors(main.operation)) < g.size
 
 
-@pytest.mark.parametrize("name", ["one position", "bias of one position"])
-def test_gram_of_single_products_is_exact(name):
-    f, arguments = GHOSTLY[name]
-    _, found = with_statistics(f, arguments, hs.gram())(W, *arguments)
-    rows = shares(f, W, arguments).reshape(B, -1)
-    np.testing.assert_allclose(
-        found, rows @ rows.T, rtol=0, atol=ROUNDING * lengths(rows).max() ** 2
-    )
-
-
-def test_inner_products_of_what_is_stored_in_16_bits_are_not_rounded_to_them(monkeypatch):
-    """As of operands that a device contracts so into float32."""
-    narrow = replace(ROOFLINES["cpu"], narrow_operands=True)
-    monkeypatch.setitem(ROOFLINES, "cpu", narrow)
-    h, c = (jnp.asarray(x[:, :1], jnp.bfloat16) for x in (H, C))
-
-    def product(w, h, c):
-        return jnp.einsum("btd,btf->df", h, c, preferred_element_type=jnp.float32)
-
-    for statistic in (hs.gram(), hs.token_norms()):
-        _, found = with_statistics(product, (h, c), statistic)(W, h, c)
-        rows = shares(dense, W, (h.astype(jnp.float32), c.astype(jnp.float32))).reshape(B, -1)
-        expected = rows @ rows.T if found.shape == (B, B) else lengths(rows)[:, None]
-        np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * expected.max())
-
-
 def cancelling(size):
     """Two positions cancel exactly, in whole numbers, and a third of relative size `size` is left;
     or in the last example nothing.
@@ -194,39 +166,3 @@ def test_what_cancellation_leaves_is_exact(f, size):
     expected = lengths(shares(f, W, arguments))
     assert expected[-1] == 0
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-def test_zero_gradients():
-    """Of examples that hold nothing, and of one whose rows are all dropped."""
-    ids = np.array([[0, 1], [ROWS, ROWS], [2, 2]], np.int32)
-    arguments = (np.where(np.arange(B)[:, None, None] == 0, 0, H), ids)
-    statistics = {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)}
-    _, found = with_statistics(embedding, arguments, statistics)(W, *arguments)
-    expected = shares(embedding, W, arguments)
-    assert np.array_equal(found["norms"][:2], [0, 0])
-    np.testing.assert_allclose(found["norms"], lengths(expected), rtol=ROUNDING)
-    np.testing.assert_allclose(
-        found["clipped"], expected[2] / lengths(expected)[2] / B, rtol=0, atol=ROUNDING
-    )
-
-
-REAL_PART = """
-module {
-  func.func public @main(%x: tensor<4x3xcomplex<f32>>, %y: tensor<4x2xcomplex<f32>>)
-      -> tensor<3x2xf32> {
-    %g = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
-      : (tensor<4x3xcomplex<f32>>, tensor<4x2xcomplex<f32>>) -> tensor<3x2xcomplex<f32>>
-    %r = stablehlo.convert %g : (tensor<3x2xcomplex<f32>>) -> tensor<3x2xf32>
-    return %r : tensor<3x2xf32>
-  }
-}
-"""
-
-
-def test_the_real_part_of_a_product_is_no_product():
-    """Converting to real numbers drops the imaginary part, and what both parts have is no norm."""
-    x, y = (DRAW(4, n) + 1j * DRAW(4, n) for n in (3, 2))
-    module = hs.rewrite_module(hs.load(REAL_PART), batch=[0, 1], statistics=hs.norms())
-    _, norms = module.jitted(np.complex64(x), np.complex64(y))
-    own = 4 * np.real(x[:, :, None] * y[:, None, :])
-    np.testing.assert_allclose(norms, lengths(own), rtol=ROUNDING)

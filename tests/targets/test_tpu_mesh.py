@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
-from tests.meshes.collectives import collectives, excess
+from tests.targets.collectives import collectives, excess
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
 without_tpu()

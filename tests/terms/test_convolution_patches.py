@@ -1,7 +1,6 @@
 """Convolutions by patches: whatever strides, padding, dilations, groups and layouts, they agree."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,24 +79,3 @@ def test_equals_the_convolution(drawn):
     assert by_patches is not None
     assert raised is not None
     np.testing.assert_allclose(by_patches(*operands)[0], raised(*operands)[0], rtol=1e-5, atol=1e-5)
-
-
-def test_feature_groups_have_no_patches():
-    _, op = convolution_in(
-        lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID", feature_group_count=2),
-        jnp.ones((1, 4, 5)),
-        jnp.ones((2, 2, 3)),
-    )
-    assert convolution_by_patches(op) is None
-
-
-def test_a_window_over_all_examples_is_as_long_as_what_one_has():
-    x, weights = np.arange(6, dtype=np.float32).reshape(3, 2), np.float32([[[1.0, 3.0, -2.0]]])
-
-    def loss(scales, x):
-        rows = (x * scales).T[:, None]
-        return lax.conv_general_dilated(rows, weights, (1,), "VALID").sum() / len(x)
-
-    f = hs.grad(loss, statistics=hs.per_example())
-    found = f(np.float32([0.5, -2.0]), x)[1]
-    np.testing.assert_allclose(found, weights.reshape(-1, 1) * x, rtol=1e-6)

@@ -114,28 +114,6 @@ def test_refused(gradient):
         f(W, X)
 
 
-def test_square_operands_does_not_pass_a_conversion_to_real():
-    """The real part of a product is not the product of the parts."""
-    module = """
-    func.func @main(%p: tensor<4x2xcomplex<f32>>,
-        %h: tensor<3x4xcomplex<f32>>, %l: tensor<3x2xcomplex<f32>>) -> tensor<4x2xf32> {
-      %g = stablehlo.dot_general %h, %l, contracting_dims = [0] x [0]
-        : (tensor<3x4xcomplex<f32>>, tensor<3x2xcomplex<f32>>) -> tensor<4x2xcomplex<f32>>
-      %r = stablehlo.convert %g : (tensor<4x2xcomplex<f32>>) -> tensor<4x2xf32>
-      return %r : tensor<4x2xf32>
-    }"""
-    p, h, cotangent = (
-        (RNG.normal(size=s) + 1j * RNG.normal(size=s)).astype(np.complex64)
-        for s in [(4, 2), (3, 4), (3, 2)]
-    )
-    rewritten = hs.rewrite_module(
-        module, batch=[1, 2], statistics=hs.second_moment(), gradients=[0], loss_reduction="sum"
-    )
-    _, squares = rewritten.call(p, h, cotangent)
-    expected = np.mean(np.einsum("bi,bj->bij", h, cotangent).real ** 2, 0)
-    np.testing.assert_allclose(squares, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "normaliser", [lambda m: jnp.maximum(m.sum(), 1), lambda m: jnp.where(m.sum() > 0, 2.0, 1.0)]
 )

@@ -1,4 +1,4 @@
-"""The second count: programs of bundles by hand, and a compiled matmul against its units."""
+"""Counts of bundles, digests of programs, and what exactness is held against."""
 
 import importlib.util
 import os
@@ -6,10 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tools.bench.bundles.count import count_of
 from tools.bench.bundles.text import read_bundles
+from tools.bench.program_digest import digest
+from tools.exactness.cases import Case
+from tools.exactness.check import EXACT, of_factors
+from tools.exactness.wide import in_float64
 
 ROOT = Path(__file__).parent.parent.parent
 # 5 rounds; the first 4 copy a block of 64 granules in, and every round but the first runs the 6
@@ -57,17 +64,6 @@ def test_grids_blocks_and_copies_are_walked():
     assert found.bytes == 4 * 64 * 32
 
 
-def test_a_branch_on_data_is_an_error():
-    with pytest.raises(ValueError, match="a branch depends on data"):
-        counted(PROGRAM.replace("LIMIT", "%s7_s7"))
-
-
-def test_a_branch_to_bundles_that_are_not_there_is_an_error():
-    """As of a fusion whose regions lie in another one's program."""
-    with pytest.raises(ValueError, match="leads to bundles that are not there"):
-        counted(PROGRAM.replace("LIMIT", "5").replace("$region4", "$region2912"))
-
-
 MATMUL = """
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
 folder = dump_bundles()
@@ -99,3 +95,94 @@ def test_a_matmul_takes_what_the_matrix_units_take():
     cycles, _, missing = map(float, ran.stdout.split())
     assert 3 * 16384 < cycles < 1.3 * 3 * 16384
     assert missing == 0
+
+
+PROGRAM_OF_DIGEST = """
+func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %a = stablehlo.tanh %x : tensor<4xf32>
+  %b = stablehlo.cosine %x : tensor<4xf32>
+  %r:3 = stablehlo.while(%i = %zero, %s = FIRST, %t = SECOND)
+    : tensor<i32>, tensor<4xf32>, tensor<4xf32>
+  cond {
+    %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %u = stablehlo.multiply %s, %x : tensor<4xf32>
+    %v = stablehlo.add %t, %x : tensor<4xf32>
+    stablehlo.return %j, %u, %v : tensor<i32>, tensor<4xf32>, tensor<4xf32>
+  }
+  return %r#RESULT, %a : tensor<4xf32>, tensor<4xf32>
+}
+"""
+
+
+def program(first="%a", second="%b", result="1"):
+    filled = PROGRAM_OF_DIGEST.replace("FIRST", first).replace("SECOND", second)
+    return filled.replace("RESULT", result)
+
+
+def test_the_order_of_operations_does_not_count():
+    lines = program().splitlines()
+    a, b = (next(i for i, line in enumerate(lines) if op in line) for op in ("tanh", "cosine"))
+    lines[a], lines[b] = lines[b], lines[a]
+    assert "\n".join(lines) != program()
+    assert digest("\n".join(lines)) == digest(program())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("multiply %s", "subtract %s"),
+        ("FIRST", "%x"),
+        ("dense<1>", "dense<2>"),
+        ("LT", "LE"),
+        ("r#RESULT", "r#2"),
+        ("cosine", "sine"),
+    ],
+)
+def test_another_program_has_another_digest(old, new):
+    changed = PROGRAM_OF_DIGEST.replace(old, new, 1)
+    assert changed != PROGRAM_OF_DIGEST
+    filled = changed.replace("FIRST", "%a").replace("SECOND", "%b").replace("RESULT", "1")
+    assert digest(filled) != digest(program())
+
+
+B = 5
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    with jax.enable_x64(True):
+        yield
+
+
+def loss(w, x):
+    """With bfloat16 from which gradients are made, and a constant that is written as its bits."""
+    made = jnp.max((x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32), 1)
+    return jnp.mean(jnp.tanh(made))
+
+
+def case_of(function, *arrays):
+    text = jax.jit(function).lower(*arrays).as_text()
+    return Case(text, list(arrays), {1: 0}, B, [0], "mean", "separable", 0.05)
+
+
+@pytest.fixture
+def case():
+    draw = np.random.default_rng(0)
+    w, x = draw.normal(size=(7, 4)), draw.normal(size=(B, 7))
+    return case_of(jax.grad(loss), w.astype(np.float32), x.astype(np.float32))
+
+
+def test_factors_of_a_program_with_bfloat16(case):
+    verdict = of_factors(case)
+    assert verdict.startswith(f"{EXACT}: 1 of 1, positions 1,"), verdict
+
+
+def test_a_program_in_float64_is_the_same_with_no_narrow_floats(case):
+    found = in_float64(case)
+    assert "0xFFF0000000000000" in found.text
+    assert not any(f"{kind}>" in found.text for kind in ("bf16", "f16", "f32"))

@@ -34,15 +34,6 @@ def test_the_first_of_every_eight_cases_stays_and_the_fifth_is_slow():
     assert marks_of(cases(10)) == ["", *more, "slow", *more, "", "more"]
 
 
-def test_two_cases_stay():
-    assert marks_of(cases(2)) == ["", ""]
-
-
-def test_of_slow_cases_every_second_stays():
-    marks = marks_of(cases(7, slow=(0, 2, 3, 6)))
-    assert marks == ["", "", "more", "", "more", "more", "more"]
-
-
 def test_what_holds_the_house_together_stays():
     assert not any(marks_of(cases(6, room=".")))
 
@@ -51,11 +42,6 @@ def marked(*arguments):
     items = cases(10)
     pytest_collection_modifyitems(SimpleNamespace(args=list(arguments)), items)
     return [item.marks for item in items]
-
-
-def test_where_rooms_are_run_the_others_are_left_out():
-    more = [["more"]] * 3
-    assert marked("tests", "hlo_surgery") == [[], *more, ["slow"], *more, [], ["more"]]
 
 
 def test_a_file_that_is_named_is_run_whole():

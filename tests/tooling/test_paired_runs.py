@@ -1,35 +1,42 @@
-"""The paired runs of the language model: as the training loop's, resumed, tuned off the edge."""
+"""The experiments: training loop, paired runs and sweeps, and what they allow one to claim."""
 
 from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from tools.experiments.paired import replay, workers
-from tools.experiments.paired.contenders import CONTENDERS, TUNING
-from tools.experiments.paired.language_model import best_rates, compare
-from tools.experiments.paired.records import Record, ran, read_csv, write_csv
+import hlo_surgery.optimizers as ho
+from tools.experiments.paired import replay
+from tools.experiments.paired.claims import Difference, holm, paired
+from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS
+from tools.experiments.paired.records import ran, read_csv, write_csv
 from tools.experiments.paired.training import Training
+from tools.experiments.paired.variants import SWEEPS
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training import data
 from tools.experiments.training.loop import train
 from tools.experiments.training.methods import Run
 from tools.experiments.training.model import SIZES, Size
+from tools.experiments.training.private import SQUARES, private_micro_adam
 
 TINY = Size("small", V=256, L=16, N=1, H=1, c=0.02)
-BATCH_SIZE = 16
 
 
-def text():
+def pinned():
     return data.load(None, TINY.L, TINY.V)
 
 
 def test_a_run_is_that_of_the_training_loop(tmp_path):
     contender = CONTENDERS["micro_adam, clipped"]
     rate = contender.rate(0)
-    made = Training("micro_adam, clipped", text(), TINY, BATCH_SIZE).record(rate, 3)
+    made = Training("micro_adam, clipped", pinned(), TINY, BATCH_SIZE).record(rate, 3)
     run = Run(TINY, contender.method, rate, BATCH_SIZE, 3, contender.clip_norm)
-    log = train(run, text(), tmp_path)
+    log = train(run, pinned(), tmp_path)
     assert made.loss == log.final
     np.testing.assert_allclose(made.curve, [row["loss"] for row in log.rows], atol=1e-6)
 
@@ -58,69 +65,133 @@ def test_a_kept_line_is_told_from_another(tmp_path, capsys):
     assert "ANOTHER" in capsys.readouterr().out
 
 
-def test_runs_that_are_there_are_not_made_again(tmp_path, monkeypatch):
-    file, wanted = tmp_path / "runs.csv", Wanted("adam", 0.1, 3, BATCH_SIZE, TINY)
-    record = Record("adam", 0.1, BATCH_SIZE, 3, TINY.steps(BATCH_SIZE), 2.5)
-    write_csv(file, [ran(record)])
-    monkeypatch.setattr(workers, "_trained", lambda missing, *_: iter([record] * len(missing)))
-    whole = file.read_bytes()
-    assert Runs(file).made([wanted]) == [record]
-    assert file.read_bytes() == whole
-    Runs(file).made([wanted, replace(wanted, seed=4)])
-    assert len(read_csv(file)) == 2
+def test_a_paired_difference_is_that_of_each_seed():
+    rng = np.random.default_rng(0)
+    seeds = rng.normal(size=16)
+    ours, theirs = seeds + 0.02 + 0.01 * rng.normal(size=16), seeds
+    found = paired(list(ours), list(theirs))
+    each = ours - theirs
+    low, high = stats.t.interval(0.95, 15, each.mean(), each.std(ddof=1) / 4)
+    np.testing.assert_allclose(found.mean, each.mean())
+    np.testing.assert_allclose(
+        [found.mean - found.half_width, found.mean + found.half_width], [low, high]
+    )
+    assert found.p < 0.001 < stats.ttest_ind(ours, theirs).pvalue
 
 
-class Known:
-    """Runs whose loss is lowest at the rate with this number, and their order."""
-
-    def __init__(self, best):
-        self.best, self.asked = best, []
-        self.numbers = {CONTENDERS["adam"].rate(i): i for i in range(-9, 10)}
-
-    def made(self, wanted, title):
-        self.asked += [one for one in wanted if one not in self.asked]
-        return [self.record(one) for one in wanted]
-
-    def record(self, one):
-        loss = abs(self.numbers[one.rate] - self.best) + 0.1 * (one.seed - TUNING[1])
-        return Record(one.name, one.rate, one.batch_size, one.seed, 1, loss)
+def test_holm_stops_at_the_first_that_is_not_told():
+    # 0.02 is below 0.05, but not below 0.05 / 2, so that what comes behind it is not told either.
+    p = {"a": 0.04, "b": 0.001, "c": 0.03, "d": 0.0001}
+    told = holm({name: Difference(0.0, 0.0, value) for name, value in p.items()})
+    assert told == {"a": False, "b": True, "c": False, "d": True}
+    assert list(told) == list(p)
 
 
-@pytest.mark.parametrize(("best", "inner", "tried"), [(0, 3, 5), (1, 4, 5), (4, 7, 8), (-3, 6, 7)])
-def test_the_best_rate_is_not_at_an_edge_and_stages_go_from_little_to_all(best, inner, tried):
-    runs = Known(best)
-    compare(runs, ["adam"], 6, BATCH_SIZE, TINY)
-    order = [one.seed in TUNING for one in runs.asked]
-    untuned = [False] * 4
-    by_one = [True] * inner + [False] * (4 if best else 0)
-    by_all = [True] * inner * 2 + [False] * 2
-    assert order == untuned + by_one + by_all + [True] * (tried - inner) * 3
-    fresh = [one.rate for one in runs.asked if one.seed not in TUNING]
-    assert fresh[:4] == [CONTENDERS["adam"].rate(0)] * 4
-    assert fresh[-6:] == [CONTENDERS["adam"].rate(best)] * 6
+PARAMS = {"a": np.array([1.0, -2.0], np.float32), "b": np.array([[0.5]], np.float32)}
+GRADIENT = {"a": np.array([0.3, 0.1], np.float32), "b": np.array([[-0.2]], np.float32)}
+MOMENT = {"a": np.array([0.4, 0.1], np.float32), "b": np.array([[0.3]], np.float32)}
 
 
-def test_an_outer_rate_that_is_better_is_compared_after_all():
-    runs = Known(0)
-    runs.numbers[CONTENDERS["adam"].rate(2)] = 0
-    runs.numbers[CONTENDERS["adam"].rate(0)] = 0.5
-    compare(runs, ["adam"], 1, BATCH_SIZE, TINY)
-    assert [runs.numbers[one.rate] for one in runs.asked if one.seed == 0] == [0.5, 0]
+@pytest.mark.parametrize("name", ["msq_update", "var_update"])
+def test_the_papers_update_has_no_bound(name):
+    """Of equal and opposite examples mu**2 is estimated below zero, of equal ones there is no
+    variance.
+    """
+    second = {"msq_update": 3.0, "var_update": 1.0}[name]
+    given = {"second_moment": jnp.float32(second), "batch_size": 2}
+    lines = SWEEPS[name].lines
+    for level, cell in lines[list(lines)[1]].items():
+        optimizer = replace(cell.contender, clip_norm=None).make(1.0, 0.0)
+        step, _ = optimizer.update(jnp.float32(1), optimizer.init(jnp.float32(0)), **given)
+        assert (step == -32) == level.startswith("bounded"), level
+        assert step <= -32
 
 
-def test_a_rate_is_chosen_by_all_tuning_seeds_once_the_inner_rates_have_them():
-    rates = [CONTENDERS["adam"].rate(i) for i in (-1, 0, 1, 2)]
+@cache
+def trained(name, rate=0.02, seed=3):
+    text = data.load(None, TINY.L, TINY.V)
+    return Training(name, text, TINY, BATCH_SIZE).record(rate, seed)
 
-    def records(seed, losses):
-        return [
-            Record("adam", rate, BATCH_SIZE, seed, 1, loss)
-            for rate, loss in zip(rates, losses, strict=False)
-        ]
 
-    first = records(TUNING[0], [2, 1, 3, 0])
-    some = first + records(TUNING[1], [0, 9, 9])
-    assert best_rates(first[:2])["adam"] == rates[1]  # The centre.
-    assert best_rates(some)["adam"] == rates[3]
-    # The outer one has not run on all; a fresh seed chooses nothing.
-    whole = some + records(TUNING[2], [3, 1, 3]) + records(0, [9, 9, -9])
-    assert best_rates(whole)["adam"] == rates[0]
+def test_a_group_of_all_examples_is_adam():
+    np.testing.assert_allclose(
+        trained("micro_adam, m = 16").curve, trained("adam").curve, atol=2e-5
+    )
+    assert abs(trained("micro_adam, m = 4").loss - trained("adam").loss) > 1e-4
+
+
+def private(noise, noise_of_squares):
+    return private_micro_adam(
+        0.1, max_norm=0.5, noise=noise, noise_of_squares=noise_of_squares, seed=1, b2=0.95
+    )
+
+
+def test_without_noise_private_squares_are_the_clipped_ones():
+    ours, theirs = private(0.0, 0.0), ho.micro_adam(0.1, b2=0.95)
+    given = {"clipped_mean": GRADIENT, SQUARES: MOMENT, "batch_size": 16}
+    got, _ = ours.update(GRADIENT, ours.init(PARAMS), PARAMS, **given)
+    want, _ = theirs.update(GRADIENT, theirs.init(PARAMS), PARAMS, second_moment=MOMENT)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+
+
+pytest.importorskip("optax")
+
+
+@pytest.fixture(scope="module")
+def lm():
+    from tools.experiments.training import data, logs, loop, methods, model, moments
+
+    return SimpleNamespace(
+        data=data, logs=logs, loop=loop, methods=methods, model=model, moments=moments
+    )
+
+
+@pytest.fixture(scope="module")
+def text(lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for i in range(40):
+        (folder / f"{i:02}.txt").write_text(f"def f{i}(x):\n    return x + {i}\n" * 20)
+    return lm.data.load(folder, length=8, vocabulary=128)
+
+
+@pytest.fixture(scope="module")
+def tiny(lm):
+    """22 steps at a batch of 16."""
+    return lm.model.Size("tiny", V=128, L=8, N=1, H=1, c=0.05)
+
+
+def curve(log):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in log.rows]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(lm, text, tiny, tmp_path_factory):
+    run = lm.methods.Run(tiny, "adam", 5e-2, batch_size=16)
+    return run, lm.loop.train(run, text, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.mark.parametrize("where", ["in a step", "between log and checkpoint"])
+def test_an_interrupted_run_goes_on(lm, text, uninterrupted, tmp_path, monkeypatch, where):
+    run, log = uninterrupted
+    seen = []
+
+    def on_step(number, loss):
+        seen.append(number)
+        if where == "in a step" and number == run.steps - 4:
+            raise KeyboardInterrupt
+
+    def save(folder, number, state):
+        if where != "in a step" and number == 8:
+            raise KeyboardInterrupt
+        lm.logs.save(folder, number, state)
+
+    monkeypatch.setattr(lm.loop, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        lm.loop.train(run, text, tmp_path, on_step)
+    monkeypatch.undo()
+    first = len(seen)
+    assert 0 < first < run.steps
+    ended = lm.loop.train(run, text, tmp_path, lambda number, loss: seen.append(number))
+    assert 1 < seen[first] <= first + 1
+    assert curve(ended) == curve(log)
+    assert curve(lm.logs.read_log(tmp_path / run.name, log.header)) == curve(log)

@@ -1,11 +1,15 @@
-"""How train steps are called: metrics, arguments of the loss, optimizers of optax."""
+"""How train steps are called, and what they refuse, with which words."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from tests.training.training_models import SIZE as ROW_COUNT
+from tests.training.training_models import TRAININGS, mlp
 from tests.training.training_runs import (
     BATCH,
     MICRO,
@@ -38,11 +42,6 @@ def test_metrics():
     assert_same(metrics, expected)
 
 
-def test_without_statistics_the_loss_is_the_only_metric():
-    for optimizer in (MICRO, optax.sgd(0.1)):
-        assert run(optimizer)[1].keys() == {"loss"}
-
-
 def test_aux():
     def with_aux(p, x, y):
         return square_error(p, x, y), {"inputs": x.sum()}
@@ -53,59 +52,10 @@ def test_aux():
     assert_same(metrics, plain | {"aux": {"inputs": BATCH[0].sum()}})
 
 
-def test_one_batch_argument_of_several_arrays_and_example_axes():
-    def of_pair(p, batch):
-        return square_error(p, batch["x"].T, batch["y"])
-
-    x, y = BATCH
-    found, _ = run(MICRO, of_pair, ({"x": x.T, "y": y},), in_axes=({"x": 1, "y": 0},))
-    assert_same(found, run(MICRO)[0])
-
-
-def test_a_key_for_dropout_of_the_whole_batch():
-    """Each example has its own row of what is drawn; another key draws others."""
-
-    def dropped(p, x, keep, y):
-        return square_error(p, jnp.where(keep, x, 0.0), y)
-
-    def loss(p, x, y, key):
-        return dropped(p, x, jax.random.bernoulli(key, 0.5, x.shape), y)
-
-    x, y = BATCH
-    moments = []
-    for seed in (0, 1):
-        key = jax.random.key(seed)
-        step = hs.train_step(
-            loss, MICRO, batch_argnums=(1, 2), statistics={"second": hs.second_moment()}
-        )
-        params = jax.tree.map(jnp.array, PARAMS)
-        _, _, metrics = step(params, MICRO.init(params), x, y, key)
-        _, each = by_vmap(dropped, PARAMS, x, jax.random.bernoulli(key, 0.5, x.shape), y)
-        assert_same(metrics["second"], jax.tree.map(lambda g: jnp.mean(g**2, 0), each))
-        moments.append(metrics["second"]["w"])
-    assert np.abs(moments[0] - moments[1]).max() > 0.01
-
-
 def test_any_optimizer_of_optax():
     found, _ = run(optax.sgd(0.1), steps=1)
     gradient = jax.grad(square_error)(PARAMS, *BATCH)
     assert_same(found, jax.tree.map(lambda p, g: p - 0.1 * g, PARAMS, gradient))
-
-
-def test_the_loss_is_traced_once_for_all_steps():
-    traced = []
-
-    def loss(p, x, y):
-        traced.append(x.shape)
-        return square_error(p, x, y)
-
-    step = hs.train_step(loss, MICRO, batch_argnums=(1, 2))
-    params = jax.tree.map(jnp.array, PARAMS)
-    state, counts = MICRO.init(params), []
-    for _ in range(3):
-        params, state, _ = step(params, state, *BATCH)
-        counts.append(len(traced))
-    assert counts[0] == counts[-1]
 
 
 def test_inside_scan():
@@ -122,9 +72,70 @@ def test_inside_scan():
     assert_same(losses[-1], metrics["loss"])
 
 
-def test_a_state_that_is_the_parameters_is_no_second_donation():
-    optimizer, params = optax.contrib.prodigy(), jax.tree.map(jnp.array, PARAMS)
-    updates, _ = optimizer.update(
-        jax.grad(square_error)(params, *BATCH), optimizer.init(params), params
-    )
-    assert_same(run(optimizer, steps=1)[0], optax.apply_updates(params, updates))
+TRAINED, ROWS = TRAININGS["mlp"].params, TRAININGS["mlp"].batch(0)
+OPTIMIZERS = {"micro_adam": ho.micro_adam(0.01), "adam": ho.adam(0.01)}
+
+
+def stepped(optimizer, *batch, loss=mlp, batch_argnums=(1, 2), **options):
+    step = hs.train_step(loss, optimizer, batch_argnums=batch_argnums, **options)
+    params = jax.tree.map(jnp.array, TRAINED)
+    return step(params, optimizer.init(params), *batch)
+
+
+def batch_norm(p, x, y):
+    h = x @ p["hidden"]["w"] + p["hidden"]["b"]
+    h = (h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-3)
+    return jnp.mean((jnp.tanh(h) @ p["head"])[:, 0] * y)
+
+
+def test_batch_norm_is_refused_at_its_line():
+    with pytest.raises(hs.Refusal) as refusal:
+        stepped(OPTIMIZERS["micro_adam"], *ROWS, loss=batch_norm)
+    file, line = refusal.value.where.split(":")[:2]
+    first = batch_norm.__code__.co_firstlineno
+    assert file == __file__
+    assert first < int(line) <= first + 3
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_wrong_batches(optimizer):
+    with pytest.raises(ValueError, match="batch_argnums names argument 5; 3 positional"):
+        stepped(optimizer, *ROWS, batch_argnums=5)
+    with pytest.raises(ValueError, match=r"empty|at least one"):
+        stepped(optimizer, *(x[:0] for x in ROWS))
+    with pytest.raises(ValueError, match="examples"):
+        stepped(
+            optimizer,
+            ROWS[0],
+            np.ones(ROW_COUNT - 1),
+            loss=lambda p, x, y: mlp(p, x, np.zeros(ROW_COUNT, int)) + y.mean(),
+        )
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_what_is_not_finite_is_passed_on(optimizer):
+    x, y = np.array(ROWS[0]), ROWS[1]
+    x[2, 1] = np.nan
+    params, _, metrics = stepped(optimizer, x, y)
+    assert np.isnan(metrics["loss"])
+    assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(params))
+
+
+def test_accumulation_that_would_lose_statistics():
+    with pytest.raises(TypeError, match="multi_steps"):
+        stepped(optax.MultiSteps(ho.micro_adam(0.01), 2), *ROWS)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "name"),
+    [
+        (optax.lbfgs(), "optax.lbfgs"),
+        (optax.chain(optax.sgd(0.1), optax.scale_by_backtracking_linesearch(5)), "backtracking"),
+        (optax.contrib.sam(optax.sgd(0.1), optax.sgd(0.1)), "optax.contrib.sam"),
+        (optax.contrib.sophia(0.1), "optax.contrib.sophia"),
+        (ho.multi_steps(optax.lookahead(ho.adam(0.1), 5, 0.5), 2), "optax.lookahead"),
+    ],
+)
+def test_optimizers_that_take_more_than_the_gradient(optimizer, name):
+    with pytest.raises(TypeError, match=f"{name}.* takes more than a step has"):
+        stepped(optimizer, *ROWS)

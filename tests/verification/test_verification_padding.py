@@ -1,4 +1,4 @@
-"""Verification with padding examples: right modules pass, and none in which padding counts."""
+"""Verification of padding and of the reduction: right modules pass, and no others."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,6 @@ import hlo_surgery as hs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.verification.verify import verify, verify_rewritten
 from tests.api.test_padding import ALL, MASK, W, X
-from tests.cli.test_cli import answered, rejected
 
 INPUTS = [np.asarray(W), np.asarray(X), np.asarray(MASK)]
 BATCH = ["x", "real"]
@@ -27,10 +26,6 @@ def mean_loss(w, x, real):
 
 def sum_loss(w, x, real):
     return jnp.sum(each_loss(w, x) * real) + jnp.sum(w["w"] ** 2)
-
-
-def padding_counts(w, x, real):
-    return jnp.mean(each_loss(w, x)) + 0.0 * jnp.sum(real)
 
 
 def dumped(loss, dtype=bool):
@@ -56,16 +51,6 @@ def test_statistics_of_the_real_examples_are_equivalent(loss, reduction, dtype, 
     assert verdict.verdict == "equivalent", verdict
 
 
-@pytest.mark.parametrize(("real", "batch"), [([0, 0, 1, 0, 0, 0], BATCH), ([1] * 6, ["x"])])
-def test_one_real_example_or_no_padding(real, batch):
-    inputs = [*INPUTS[:2], np.array(real, bool)]
-    statistics = {name: ALL[name] for name in ("variance", "noise_scale", "gram")}
-    verdict = verify(
-        dumped(mean_loss), batch=batch, statistics=statistics, is_real=-1, inputs=inputs
-    )
-    assert verdict.verdict == "equivalent", verdict
-
-
 @pytest.mark.parametrize(("loss", "reduction"), [(mean_loss, "mean"), (sum_loss, "sum")])
 def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
     original = hs.load(dumped(loss))
@@ -78,13 +63,6 @@ def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
     # nothing says so. Of these numbers the mean's square hardly moves: 22.72701, and 22.72709.
     alike = {"ones", "losses", "noise_scale.squared_mean"}
     assert {name.split("/")[0] for name in passed} <= alike
-
-
-def test_an_original_that_counts_padding_is_not_equivalent():
-    verdict = verify(
-        dumped(padding_counts), batch=BATCH, statistics=hs.norms(), is_real="real", inputs=INPUTS
-    )
-    assert verdict.verdict == "not equivalent"
 
 
 @pytest.mark.parametrize(
@@ -102,11 +80,80 @@ def test_flags_that_say_nothing_are_errors(flags, message):
         )
 
 
-def test_the_command_line_takes_is_real(tmp_path):
-    right, wrong = tmp_path / "right.mlir", tmp_path / "wrong.mlir"
-    right.write_text(dumped(mean_loss))
-    wrong.write_text(dumped(padding_counts))
-    asked = ("--batch", "x", "--batch", "real", "--statistic", "second_moment", "--is-real", "real")
-    assert "equivalent: the statistics" in answered("verify", right, *asked).stdout
-    rejected("verify", wrong, *asked, code=1)
-    assert "one flag or 0/1 for each" in rejected("verify", right, *asked[:-1], "x")
+B = 6
+DRAW = np.random.default_rng(0)
+WEIGHTS, ROWS, Y = (jnp.asarray(DRAW.normal(size=s), jnp.float32) for s in ((3,), (B, 3), (B,)))
+
+
+def losses(w, x, y):
+    return (jnp.tanh(x @ w) - y) ** 2
+
+
+def decayed(reduce):
+    return lambda w, x, y: reduce(losses(w, x, y)) + 3 * jnp.sum(w**2)
+
+
+def in_parts(w, x, y):
+    """A sum over a number of steps, each of which takes its part of the rows."""
+    parts = x.reshape(2, -1, 3), y.reshape(2, -1)
+    return jnp.mean(jax.lax.map(lambda part: jnp.mean(losses(w, *part)), parts))
+
+
+MEANS = {
+    "mean": lambda w, x, y: jnp.mean(losses(w, x, y)),
+    "with decay": decayed(jnp.mean),
+    "of parts": in_parts,
+    "weighted": lambda w, x, y: jnp.mean(y**2 * losses(w, x, y)),
+}
+SUMS = {
+    "sum": lambda w, x, y: jnp.sum(losses(w, x, y)),
+    "with decay": decayed(jnp.sum),
+    "over a number": lambda w, x, y: jnp.sum(losses(w, x, y)) / B,
+}
+
+
+def verified(loss, reduction, x=ROWS, y=Y, **options):
+    f = hs.grad(
+        loss,
+        batch_argnums=(1, 2),
+        statistics=hs.norms(),
+        loss_reduction=reduction,
+        **options,
+    )
+    return hs.verify(f, WEIGHTS.astype(x.dtype), x, y)
+
+
+@pytest.mark.parametrize("said", ["mean", "sum"])
+@pytest.mark.parametrize("name", MEANS)
+def test_a_mean(name, said):
+    verdict = verified(MEANS[name], said)
+    assert verdict.verdict == ("equivalent" if said == "mean" else "not equivalent"), verdict
+    assert "the loss is a mean over" in verdict.why
+
+
+@pytest.mark.parametrize("said", ["mean", "sum"])
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum(name, said):
+    verdict = verified(SUMS[name], said)
+    assert verdict.verdict == ("equivalent" if said == "sum" else "not equivalent"), verdict
+    assert "the loss is a sum over" in verdict.why
+    assert ('loss_reduction="sum"' in verdict.why) == (said == "mean")
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        (lambda w, x, y: jnp.mean(losses(w, x, Y)), "with another number of rows it raises"),
+        (lambda w, x, y: jnp.sum(w**2), "one and the same gradient"),
+        (
+            lambda w, x, y: jnp.mean(
+                losses(w, x * jax.random.uniform(jax.random.key(0), x.shape), y)
+            ),
+            "neither those of a mean nor",
+        ),
+    ],
+)
+def test_what_does_not_show_is_said_to_be_trusted(loss, why):
+    verdict = verified(loss, "mean")
+    assert "that the loss is a mean is taken on trust: " in verdict.why
+    assert why in verdict.why

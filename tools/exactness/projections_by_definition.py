@@ -8,7 +8,6 @@ import numpy as np
 
 from hlo_surgery.passes.measures.projections import (
     BLOCKS,
-    COLUMNS,
     DIMENSIONS,
     OUTPUTS,
     random_signs,
@@ -56,14 +55,6 @@ def projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
     right = along(seed, k, shape, second)
     found = np.einsum("bxy,xi,yj->bij", matrices, left, right) / k
     return found * signs(seed, (OUTPUTS, output), k, k)
-
-
-def wide_projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
-    """As they add up over parameters, [B, k, k]."""
-    found = projections_of(own, k, seed, output)
-    if found.ndim == 3:
-        return found
-    return found[..., None] * signs(seed, (COLUMNS, output), 1, k) / k**0.5
 
 
 def dense_projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:

@@ -41,11 +41,6 @@ class Problem:
         return jax.tree.map(placed, self.structs)
 
     @property
-    def gradient_bytes(self) -> int:
-        """What the gradient of one example takes."""
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.structs[0]))
-
-    @property
     def title(self) -> str:
         sizes = {"width": self.width, "depth": self.depth}
         words = [

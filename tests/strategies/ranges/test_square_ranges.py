@@ -1,14 +1,15 @@
-"""Squares, and what else factors, by contractions: finite and right wherever the statistic is."""
+"""Squares and variances at the ends of the range: right, and finite where they are."""
 
 from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import hlo_surgery as hs
 from tests.products import covering
-from tests.strategies.ranges.test_norm_ranges import found_by, gradients, loss
+from tests.strategies.ranges.test_norm_ranges import gradients, loss
 
 # One program for each is compiled.
 ASKED = {"2": hs.second_moment(), "1": hs.mean_abs(), "3": hs.mean_power(3), "sign": hs.mean_sign()}
@@ -69,37 +70,6 @@ def test_operands_of_any_range(wide):
         assert held(np.float64(value), g, TRUE[name]), name
 
 
-def test_heads_of_opposite_ranges():
-    """Each head's factors are scaled on their own."""
-    x, y = (
-        np.ones((4, 2, 3), np.float32) * np.float32(s)[:, None]
-        for s in ([1e-25, 1e25], [1e25, 1e-25])
-    )
-
-    def loss(w, x, y):
-        return jnp.sum(jnp.einsum("bhi,hij->bhj", x, w) * y)
-
-    how = {"loss_reduction": "sum", "strategy": "square", "statistics": hs.second_moment()}
-    found = hs.grad(loss, batch_argnums=(1, 2), **how)(jnp.zeros((2, 3, 3)), x, y)[1]
-    np.testing.assert_allclose(found, np.ones((2, 3, 3)), rtol=1e-5)
-
-
-@pytest.mark.parametrize(("divides", "scale"), covering([False, True], [1e-25, 1e25]))
-def test_a_scale_whose_square_is_no_number(scale, divides):
-    x, y = np.ones((2, 4, 1, 3), np.float32)
-    x = x * np.float32(1 / scale**0.5 if not divides else scale**0.5) * np.float32(1e-3)
-    scales = np.full((3, 3), scale, np.float32)
-
-    def gradient(w, x, y, s):
-        g = jnp.einsum("bti,btj->ij", x, y)
-        return g / s if divides else g * s
-
-    how = {"loss_reduction": "sum", "strategy": "square", "statistics": hs.second_moment()}
-    found = hs.rewrite(gradient, batch_argnums=(1, 2), **how)(jnp.zeros((3, 3)), x, y, scales)[1]
-    g = gradients(x, y) * (1 / np.float64(scale) if divides else scale)
-    np.testing.assert_allclose(found, (g**2).mean(0).astype(float), rtol=1e-5)
-
-
 BEHIND = {
     "only behind is it a small number": (1e15, 1e15, 1e-30),
     "only behind is it a large number": (1e-15, 1e-15, 1e30),
@@ -138,33 +108,87 @@ def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
         np.testing.assert_allclose(np.float64(found[name]), value, rtol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("beside", [1, np.nan], ids=["a number", "NaN"])
-def test_the_sign_of_nan_stays_nan(beside):
-    x, y = rows([1], [1])
-    x[1, 0, 2], x[1, 0, 3], y[1, 0, 1] = np.inf, beside, 0
-    found = found_by({"sign": hs.mean_sign()}, "square", x, y)["sign"]
-    assert np.isnan(found[2, 1])
-    np.testing.assert_array_equal(
-        found[:, [0, 2, 3]], np.sign(gradients(x, y)).mean(0)[:, [0, 2, 3]].astype(float)
-    )
+B, TOKENS, ROWS = 16, 3, 4
+NOISE = 1e-4
+DRAW = np.random.default_rng(0)
+X, U, R = (
+    np.float32(1 + NOISE * DRAW.normal(size=shape)) for shape in ((B, 3), (B, 2), (B, TOKENS, 2))
+)
+IDS = DRAW.integers(0, ROWS, (B, TOKENS))
+# One row is touched by all examples, and once by each.
+IDS[:, 0], IDS[:, 1:] = 0, np.maximum(IDS[:, 1:], 1)
+SHAPES = {"w": (3, 2), "b": (2,), "table": (ROWS, 2), "layers": (2, 3, 2), "untouched": (2,)}
+P = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+REAL = np.arange(B) % 4 != 0
 
 
-@pytest.mark.parametrize("power", [2, 19, 40, 99])
-def test_many_examples_of_a_mean_loss(power):
-    """B ** power alone is no float."""
-    draw = np.random.default_rng(power)
-    x, y = (draw.uniform(0.5, 1, (96, k)).astype(np.float32) for k in (3, 2))
-    w = {"w": jnp.ones((3, 2)), "b": jnp.ones(2), "table": jnp.ones((4, 2))}
+def each(p, x, u, r, ids):
+    """Linear in its parameters, so that the data are the gradients."""
+    h, _ = lax.scan(lambda h, layer: (h - 2 * (x @ layer), None), x @ p["w"] + p["b"], p["layers"])
+    return jnp.sum(h * u, -1) + jnp.sum(p["table"][ids] * r, (1, 2)) + jnp.sum(p["untouched"])
 
-    def mean_loss(w, x, y, row):
-        return jnp.mean(jnp.sum((x @ w["w"] + w["b"] + w["table"][row]) * y, -1))
 
-    rows = np.arange(96, dtype=np.int32) % 4
-    how = {"batch_argnums": (1, 2, 3), "strategy": "square"}
-    f = hs.grad(mean_loss, statistics=hs.mean_power(power), **how)
-    _, found = f(w, x, y, rows)
-    wide = y.astype(np.float64)
-    at = np.eye(4)[rows]
-    each = {"w": x[:, :, None] * wide[:, None], "b": wide, "table": at[:, :, None] * wide[:, None]}
-    for name, g in each.items():
-        np.testing.assert_allclose(found[name], (g**power).mean(0), rtol=1e-4)
+def own_gradients():
+    x, u, r = (a.astype(np.float64) for a in (X, U, R))
+    outer = x[:, :, None] * u[:, None]
+    table = np.zeros((B, ROWS, 2))
+    np.add.at(table, (np.arange(B)[:, None], IDS), r)
+    layers = np.stack([-2 * outer] * 2, 1)
+    return {"w": outer, "b": u, "table": table, "layers": layers, "untouched": np.ones((B, 2))}
+
+
+def assert_variances(found, g):
+    for name, own in g.items():
+        variance, rounding = own.var(0, ddof=1), 4 * np.finfo(np.float32).eps * np.abs(own).max()
+        allowed = rounding**2 + 2 * rounding * np.sqrt(variance)
+        assert np.all(np.abs(np.float64(found[name]) - variance) <= allowed), name
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_noise_of_a_ten_thousandth_of_the_mean(strategy):
+    def loss(p, *batch):
+        return jnp.mean(each(p, *batch))
+
+    how = {"strategy": strategy, "batch_argnums": (1, 2, 3, 4)}
+    f = hs.grad(loss, statistics={"v": hs.variance(), "snr": hs.snr()}, **how)
+    found, g = f(P, X, U, R, IDS)[1], own_gradients()
+    assert_variances(found["v"], g)
+    snr = np.abs(g["w"].mean(0)) / g["w"].std(0, ddof=1)
+    np.testing.assert_allclose(found["snr"]["w"], snr, rtol=2e-3)
+    taken = {output.name: output.strategies["v"] for output in f.explain(P, X, U, R, IDS).outputs}
+    contracted = {"['w']": "square", "['b']": "square", "['layers']": "square"}
+    assert strategy != "auto" or taken.items() >= contracted.items()
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_padding_is_no_part_of_the_mean(strategy):
+    def loss(p, x, u, r, ids, real):
+        return jnp.sum(jnp.where(real, each(p, x, u, r, ids), 0))
+
+    how = {
+        "strategy": strategy,
+        "loss_reduction": "sum",
+        "batch_argnums": (1, 2, 3, 4, 5),
+        "is_real": 5,
+    }
+    filled = [np.where(REAL.reshape(-1, *[1] * (a.ndim - 1)), a, np.float32(3)) for a in (X, U, R)]
+    found = hs.grad(loss, statistics=hs.variance(), **how)(P, *filled, IDS, REAL)[1]
+    assert_variances(found, {name: g[REAL] for name, g in own_gradients().items()})
+
+
+@pytest.mark.parametrize(
+    ("scale", "strategy"),
+    covering([1e-30, 1e-25, 1e-10, 1.0, 1e10, 1e18, 1e25, 1e30], ["auto", "lift", "loop"]),
+)
+def test_a_ratio_is_right_or_not_a_number(scale, strategy):
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) * np.float32(scale))
+
+    w, x = np.float32([0.3, -0.2]), np.float32(DRAW.normal(size=(B, 2)))
+    found = hs.grad(loss, statistics=hs.snr(), strategy=strategy)(w, x)[1]
+    own = x.astype(np.float64) / np.cosh(x.astype(np.float64) @ w)[:, None] ** 2
+    snr = np.abs(own.mean(0)) / own.std(0, ddof=1)
+    if 1e-15 < scale < 1e19:
+        np.testing.assert_allclose(found, snr, rtol=1e-3)
+    else:
+        assert np.all(np.isnan(found))

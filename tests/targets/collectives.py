@@ -1,6 +1,5 @@
 """Which collectives a compiled module has, in loops and outside them, and how much they send."""
 
-import math
 import re
 from collections import Counter
 
@@ -13,7 +12,6 @@ KINDS = (
     "reduce-scatter",
 )
 COLLECTIVE = re.compile(rf"= .*?\b({'|'.join(KINDS)})(?:-start)?\(")
-SHAPE = re.compile(r"\b[a-z]+\d*\[([\d,]*)\]")
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 CALLED = re.compile(
     r"\b(body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)"
@@ -38,13 +36,6 @@ def collectives(text):
 
     visit(entry, False)
     return dict(found)
-
-
-def sent(text):
-    """How many numbers all collectives give together, those in loops once."""
-    found = filter(None, map(COLLECTIVE.search, text.splitlines()))
-    shapes = (shape for each in found for shape in SHAPE.findall(each[0]))
-    return sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
 
 
 def _computations(text):
