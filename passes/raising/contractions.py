@@ -36,22 +36,28 @@ Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
 
 
 @raises("stablehlo.dot_general")
-def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
+def dot_general(
+    op: Operation, result: np.dtype | None = None, is_turned: bool = False
+) -> Raised | None:
     """Contract any dimensions, batching any; into another element type, if `result` says so.
+    `is_turned`: the second operand's own dimensions come before the first's.
 
     No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do
     so for this one.
     """
     if "algorithm" in op.attributes:
         return None
-    numbers = dot_numbers(op)
+    numbers, how = dot_numbers(op), precision(op)
     contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
     batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
-    how = precision(op)
+    if is_turned:
+        contracting, batching = (contracting[1], contracting[0]), (batching[1], batching[0])
+        how = how and (how[1], how[0])
 
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
+        first, second = (rhs, lhs) if is_turned else (lhs, rhs)
         return lax.dot_general(
-            *_with_one_less(lhs, rhs, contracting, batching),
+            *_with_one_less(first, second, contracting, batching),
             how,
             preferred_element_type=accumulator,
         )

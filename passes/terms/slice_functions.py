@@ -14,6 +14,7 @@ its own. Their sum is rounded once, as the module's is, or not at all where the 
 it has rounded; and the gradient can be taken from the same tensor as its statistics.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer
+from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer, integers
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
@@ -51,6 +52,7 @@ from hlo_surgery.passes.terms.steps import (
     Lifted,
     Split,
     Step,
+    contracted,
     is_made,
 )
 
@@ -59,8 +61,9 @@ def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
     return scatter(op, dtype) if all(added_results(op)) else None
 
 
+DOT = "stablehlo.dot_general"
 CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
-    "stablehlo.dot_general": dot_general,
+    DOT: dot_general,
     "stablehlo.convolution": convolution_by_patches,
 }
 SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
@@ -85,10 +88,6 @@ def raise_wide(step: Step, upcast: bool) -> Raised:
     raised = _raise_wide(step)
     assert raised is not None
     return partial(_from_wide, raised) if upcast and step.op.name in CONTRACTIONS else raised
-
-
-def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
-    return raised(*map(widened, operands))
 
 
 def narrowest(sliced: GradientSlice) -> np.dtype:
@@ -223,13 +222,43 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     """The steps of a slice in order, scatters where what they are added to is known."""
     onto = scatters_onto(sliced.steps)
     replaced = {value for each in onto.values() for value in each.replaced}
+    turned = _turned_sites(sliced)
+    replaced |= {op.results[0] for op in turned.values()}
     left = [step for step in sliced.steps if step.op.results[0] not in replaced]
     return [
         _scattering(step, onto[made], how)
         if (made := step.op.results[0]) in onto
-        else replace(_calling(step, how), is_late=how.late and _keeps_factor(step, sliced.made))
+        else replace(
+            _calling(step, how, turned.get(made)),
+            is_late=how.late and _keeps_factor(step, sliced.made),
+        )
         for step in left
     ]
+
+
+def _turned_sites(sliced: GradientSlice) -> dict[Value, Operation]:
+    """By what a site contracts, the one op that uses it, a transpose that puts the second operand's
+    dimensions before the first's: the operands in the other order make that at once. XLA would read
+    across what is contracted, once for each use and step of a loop.
+    """
+    dots = [step.op for step in sliced.steps if step.is_site and step.op.name == DOT]
+    sites = {op.results[0]: op for op in dots if raise_op(op)}
+    used = Counter(value for step in sliced.steps for value in step.op.operands)
+    return {
+        made: step.op
+        for step in sliced.steps
+        if step.op.name == "stablehlo.transpose"
+        and (made := step.op.operands[0]) in sites
+        and used[made] == 1
+        and list(integers(step.op, "permutation")) == _turned_order(sites[made])
+    }
+
+
+def _turned_order(site: Operation) -> list[int]:
+    left = contracted(site)[0]
+    kept, end = len(left.batch), len(mlir.shape(site.results[0]))
+    first = kept + len(left.free)
+    return [*range(kept), *range(first, end), *range(kept, first)]
 
 
 def _keeps_factor(step: Step, made: Container[Value]) -> bool:
@@ -237,10 +266,21 @@ def _keeps_factor(step: Step, made: Container[Value]) -> bool:
     return not (others or adds_offset(step, made))
 
 
-def _calling(step: Step, how: Contracting) -> _Call:
-    raised = _raised(step, how)
+def _calling(step: Step, how: Contracting, transpose: Operation | None) -> _Call:
+    raised = _raised(step, how) if transpose is None else _turned(step, how)
     made = partial(_contributions if step.is_site else _beside, step, raised or call_op(step.op))
-    return _Call(step.inputs, mlir.results(step.op), made, raised is not None)
+    return _Call(step.inputs, mlir.results(transpose or step.op), made, raised is not None)
+
+
+def _turned(site: Step, how: Contracting) -> Raised | None:
+    """A site with the transpose behind it."""
+    dtype = dtype_of(site.op.results[0])
+    raised = dot_general(site.op, wide_dtype(dtype) if how.wide else dtype, is_turned=True)
+    return partial(_from_wide, raised) if raised and how.wide and how.upcast else raised
+
+
+def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
+    return raised(*map(widened, operands))
 
 
 def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:

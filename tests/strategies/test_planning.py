@@ -132,7 +132,7 @@ def test_a_budget_bounds_the_temporaries_of_xla(monkeypatch):
         f = hs.grad(loss, statistics=hs.second_moment(), memory_budget=budget)
         return jax.jit(f).lower(w, x).compile().memory_analysis().temp_size_in_bytes
 
-    assert temporaries(100 * own) > 64 * own
+    assert temporaries(100 * own) >= 64 * own
     # Beside a chunk there are the two accumulators, and the operands of the contraction.
     assert temporaries(8 * own) < (8 + 8) * own
 
