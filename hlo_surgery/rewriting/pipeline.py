@@ -35,6 +35,7 @@ from hlo_surgery.requests.request import (
     private_statistics,
     reweights,
 )
+from hlo_surgery.rewriting.cache import cached
 from hlo_surgery.rewriting.diagnostics import (
     roles_of,
     told_if_slow,
@@ -183,9 +184,10 @@ def rewritten(
     """What was requested, and the traced values that statistics close over: the last arguments of
     the module. `names`: what the user calls the first arguments, if not as the module does.
     """
-    code = mlir.clone(original.code)
+    outputs = [port.name for port in original.outputs]
     with told_if_slow("rewriting the gradient, so that it returns statistics"):
-        plan = _rewrite(code, request, [port.name for port in original.outputs])
+        asked = [request, request.planning.device, outputs]
+        code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
     warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
