@@ -1,5 +1,6 @@
 """Plans: what is done for each gradient output, as values that print."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ class Plan:
         taken = [f"  {self.taken()}"] if self.others else []
         beside = [f"  {self.beside_batch()}"] if self.unnamed else []
         told = [*given, *taken, *beside]
-        return "\n".join([self.head(), *told, *map(_output_text, self.outputs)])
+        return "\n".join([self.head(), *told, *_listed(self.outputs), *self.totals()])
 
     def head(self) -> str:
         """How many examples there are, and how the loss is said to reduce them."""
@@ -84,11 +85,31 @@ class Plan:
             "examples; name what belongs to these (batch_argnums, batch, --batch)"
         )
 
+    def totals(self) -> list[str]:
+        """How many gradients each statistic has from which strategy: "norms: 26 lift, 12 ghost"."""
+        names = dict.fromkeys(name for output in self.outputs for name in output.strategies)
+        taken = {n: [o.strategies[n] for o in self.outputs if n in o.strategies] for n in names}
+        return [f"{name}: {_counts(strategies)}" for name, strategies in taken.items()]
+
+
+def _counts(strategies: Sequence[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in Counter(strategies).most_common())
+
+
+def _listed(outputs: Sequence[OutputPlan]) -> list[str]:
+    """All gradients; of those to which the same is done, as of equal layers, the first's name."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for output in outputs:
+        told = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
+        alike.setdefault((told, _output_text(output)), []).append(output.name)
+    return [
+        f"{names[0]}{f' and {len(names) - 1} alike' if names[1:] else ''}  [{told}]\n{text}"
+        for (told, text), names in alike.items()
+    ]
+
 
 def _output_text(output: OutputPlan) -> str:
-    strategies = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
-    lines = [f"{output.name}  [{strategies}]"]
-    lines += [f"  {output.note}"] if output.note else []
+    lines = [f"  {output.note}"] if output.note else []
     lines += [
         f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B"
         for s in output.sites
