@@ -148,6 +148,14 @@ def test_the_strategy_fits_the_device():
     assert plan_of(large, target="tpu:v5e").strategies == {"second_moment": "loop"}
 
 
+def test_norms_on_a_cpu_count_what_reads_the_gradients():
+    """Of 32 examples of 64 positions, as of a recurrent layer; and of twice as many positions."""
+    for length, taken in ((64, "ghost"), (128, "loop")):
+        f = with_statistics_of_layer(hs.norms(), target="cpu")
+        found = f.explain(*layer_structs(32, length, 128, 512, jnp.float32)).outputs[0]
+        assert found.strategies == {"norms": taken}
+
+
 @pytest.mark.parametrize("size", [4, 8])
 @pytest.mark.parametrize("shape", [(2048, 1024, 4096), (2048, 1024, 1024), (64, 1024, 1024)])
 def test_few_examples_of_a_dense_layer_are_written_out_on_a_tpu(size, shape):
