@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from hlo_surgery.targets.target import find_target
+from tools.bench import twelve
 from tools.bench.comparison import methods, strategies
 from tools.bench.comparison.runs import Row
 from tools.bench.costs import known_cost
-from tools.models.families import FAMILIES
+from tools.models.families import FAMILIES, mlp
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = {
@@ -78,6 +79,22 @@ def test_clipped_means_agree(family):
     assert len(others) == 2
     for other in others:
         agree(jax.jit(other)(*args), jax.jit(surgery)(*args))
+
+
+@pytest.mark.parametrize("statistic", twelve.STATISTICS)
+def test_a_user_has_all_ways_of_twelve(statistic, monkeypatch, tmp_path):
+    """`measure` compares what they return."""
+    pytest.importorskip("jax_privacy")
+    monkeypatch.setitem(twelve.TWELVE, "tiny", lambda: mlp.classifier(16, (4, 6, 3)))
+    rows = twelve.measure("tiny", statistic, rounds=1)
+    expected = {"plain", "plan", "in microbatches", *twelve.RIVALS, "our lift", "our loop"}
+    expected |= {"our square" if statistic == "squares" else "our ghost"}
+    if statistic != "clipped":
+        expected.remove("jax-privacy")
+    assert {row.way.split(":")[0] for row in rows} == expected
+    assert all(row.cpu > 0 and row.first_call > 0 for row in rows)
+    twelve.write([rows], tmp_path / "rows.csv")
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + len(rows)
 
 
 def test_jaxpr_surgery_applies_to_dense_layers_alone():
