@@ -12,8 +12,8 @@ import pytest
 from hlo_surgery.targets.target import find_target
 from tools.bench import twelve
 from tools.bench.comparison import methods, strategies
+from tools.bench.comparison.costs import known_cost
 from tools.bench.comparison.runs import Row
-from tools.bench.costs import known_cost
 from tools.models.families import FAMILIES, mlp
 
 ROOT = Path(__file__).parent.parent.parent
