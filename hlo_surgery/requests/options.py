@@ -89,9 +89,11 @@ def _gpu(
 # than in a loop or lifted (`tools/bench/dense_forms.py`), and leave a language model's peak memory
 # as it is, where loops take a fifth to a third more.
 # CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions
-# of 1 to 256 terms, with norms and squares of their results: by jaxlib 0.10 about 150 GFLOP/s, and
-# 3 to 6 ns for each element of large results, whatever their terms. Products of Gram matrices are
-# counted at a third of that rate: XLA takes long to compile what scales them.
+# of 1 to 256 terms, with norms and squares of their results: by jaxlib 0.10 about 150 GFLOP/s,
+# and 3 to 6 ns for each element of large results, whatever their terms. Loops over examples take
+# up to 0.6 ns for each element that a norm reads, once for the largest and once for the squares.
+# Products of Gram matrices are counted at a third of that rate: XLA takes long to compile what
+# scales them.
 H200 = _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, kernel_rate=0.57)
 ROOFLINES = {
     "cpu": Roofline(
@@ -104,6 +106,7 @@ ROOFLINES = {
         cache=8e6,
         cached=5,
         lifted_element=5e-9,
+        read_element=0.6e-9,
         widest_chunk=1,
         narrow_operands=False,
     ),

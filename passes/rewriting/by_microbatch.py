@@ -79,9 +79,28 @@ def _by_microbatch(
     # Where examples are padding, each step's mean is over all that are real already.
     known = [SUMS if j is MEANS and real else j for j in (*joins, *staged.joins) if j is not None]
     answers, made = inside_step(module, found, targets, measures, asking, staged.inside)
-    values = _loop_with(module, found, made, known)
-    results = _behind(module, found, known, values, targets, measures, asking, staged)
-    return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
+    pairs = zip(targets, answers, strict=True)
+    kept = {t.value: own for t, a in pairs if (own := _kept(a)) is not None}
+    # Divided before they are added up, as their sum may overflow where their mean does not.
+    parts = found.steps if asking.examples.is_mean else 1
+    shares = replace(SUMS, add=lambda total, own, _: total + own / parts)
+    joined = [*known, *[shares] * len(kept)]
+    values = _loop_with(module, found, [*made, *kept.values()], joined)
+    results = _behind(module, found, joined, values, list(kept), targets, measures, asking, staged)
+    gradients = dict(zip(kept, results, strict=False))
+    ended = [
+        replace(answer, trips=answer.trips * found.steps, gradient=gradients.get(target.value))
+        for target, answer in zip(targets, answers, strict=True)
+    ]
+    return ended, results[len(kept) :]
+
+
+def _kept(answer: Answer) -> Value | None:
+    """A step's gradient from the examples' own, if the steps' may be added up in its type: XLA
+    drops the module's own sum, which nothing takes any more.
+    """
+    own = answer.gradient
+    return own if own is not None and mlir.is_at_least_float32(own) else None
 
 
 def _behind(
@@ -89,22 +108,28 @@ def _behind(
     found: Microbatches,
     joins: Sequence[Join],
     joined: Sequence[Value],
+    kept: Sequence[Value],
     targets: Sequence[Target],
     measures: Sequence[Sequence[Measure]],
     asking: Asking,
     staged: Staged,
 ) -> list[Value]:
-    """All statistics, from what the loop has `joined` of these measures and what else was made."""
+    """All statistics, from what the loop has `joined` of these measures and what else was made;
+    before them the gradients in whose places the last of these are `kept`.
+    """
     outputs = [target.value for target in targets]
     values = list(dict.fromkeys([*joined, *outputs, *asking.examples.values]))
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
         pairs = zip(joins, joined, strict=True)
-        ended = iter([join.end(known[v], found.members) for join, v in pairs])
+        all_ended = [join.end(known[v], found.members) for join, v in pairs]
+        made, gradients = all_ended[: len(joined) - len(kept)], all_ended[len(joined) - len(kept) :]
+        known |= zip(kept, gradients, strict=True)
+        ended = iter(made)
         measured = [{m: next(ended) for m in own} for own in measures]
         whole = (asking.examples, asking.gradients, measured, {}, known, outputs)
-        return list(staged.behind(Measurements(*whole), list(ended)))
+        return [*gradients, *staged.behind(Measurements(*whole), list(ended))]
 
     # What statistics are made of may be the user's own functions.
     return splice(

@@ -3,6 +3,8 @@
 The references are the gradients of one example at a time, in float64.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,7 @@ from tests.microbatches.microbatch_statistics import (
     REWEIGHTING,
     SPREADS,
     STATISTICS,
+    TOLERANCE,
     WEIGHTS,
     WIDTH,
     B,
@@ -280,3 +283,27 @@ def test_temporaries_do_not_grow_with_the_number_of_microbatches(name):
 
     rows = 2 * 12 * 4 * 8  # of float32: norms and weights of 12 more examples, some copies of them
     assert taken(8) <= taken(2) + rows
+
+
+@pytest.mark.parametrize("strategy", ["lift", "loop"])
+def test_a_step_contracts_its_gradient_once(strategy):
+    """Where it makes those of its examples, their mean is what is added up."""
+    f = hs.rewrite(over(runs), batch_argnums=1, statistics=hs.mean_of(jnp.cos), strategy=strategy)
+    kept = hs.rewrite(
+        over(runs),
+        batch_argnums=1,
+        statistics=hs.mean_of(jnp.cos),
+        strategy=strategy,
+        reuse_gradient=False,
+    )
+
+    def contractions(g):
+        text = jax.jit(g).lower(PARAMS, X).compile().as_text()
+        return len(re.findall(r"= \S+ dot\(", text))
+
+    assert contractions(f) < contractions(kept)
+    gradient, _ = f(PARAMS, X)
+    for got, want in zip(
+        jax.tree.leaves(gradient), jax.tree.leaves(kept(PARAMS, X)[0]), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=TOLERANCE, atol=TOLERANCE * np.abs(want).max())

@@ -92,6 +92,14 @@ def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
     assert_right(hs.grad(loss, statistics=MEASURED, **options)(W, X))
 
 
+def test_norms_on_a_cpu_count_what_reads_the_gradients():
+    """Of 32 examples of 64 positions, as of a recurrent layer; and of twice as many positions."""
+    for length, taken in ((64, "ghost"), (128, "loop")):
+        f = with_statistics_of_layer(hs.norms(), target="cpu")
+        found = f.explain(*layer_structs(32, length, 128, 512, jnp.float32)).outputs[0]
+        assert found.strategies == {"norms": taken}
+
+
 # Cycles of norms and gradient of a dense layer over those of its plain gradient, for v5e: by the
 # bundles of libtpu 0.0.42.1 (`tools.bench.bundles`), jax 0.10.2, of the branch that is taken where
 # squares are in the range of floats and positions do not cancel.

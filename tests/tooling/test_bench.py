@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 
+from tools.bench import twelve
 from tools.bench.comparison import methods
-from tools.models.families import FAMILIES
+from tools.models.families import FAMILIES, mlp
 from tools.models.workloads import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -70,6 +71,22 @@ def test_clipped_means_agree(family):
     assert len(others) == 2
     for other in others:
         agree(jax.jit(other)(*args), jax.jit(surgery)(*args))
+
+
+@pytest.mark.parametrize("statistic", twelve.STATISTICS)
+def test_a_user_has_all_ways_of_twelve(statistic, monkeypatch, tmp_path):
+    """`measure` compares what they return."""
+    pytest.importorskip("jax_privacy")
+    monkeypatch.setitem(twelve.TWELVE, "tiny", lambda: mlp.classifier(16, (4, 6, 3)))
+    rows = twelve.measure("tiny", statistic, rounds=1)
+    expected = {"plain", "plan", "in microbatches", *twelve.RIVALS, "our lift", "our loop"}
+    expected |= {"our square" if statistic == "squares" else "our ghost"}
+    if statistic != "clipped":
+        expected.remove("jax-privacy")
+    assert {row.way.split(":")[0] for row in rows} == expected
+    assert all(row.cpu > 0 and row.first_call > 0 for row in rows)
+    twelve.write([rows], tmp_path / "rows.csv")
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + len(rows)
 
 
 def ran(*words):

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 
 from hlo_surgery.targets.target import Target, find_target, without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
+from tools.bench.comparison.costs import known_cost
 from tools.bench.comparison.tables import CONSOLE, method_table
-from tools.bench.costs import known_cost
 from tools.bench.train_step import train_steps
 from tools.models.problem import Problem
 from tools.models.workloads import WORKLOADS

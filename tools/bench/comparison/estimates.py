@@ -9,9 +9,9 @@ import jax
 import hlo_surgery as hs
 from hlo_surgery.targets.target import Target
 from tools.bench.bundles.program_time import compiled_with_bundles
+from tools.bench.comparison.costs import known_cost
 from tools.bench.comparison.methods import Candidate, DoesNotApply, Method
 from tools.bench.comparison.runs import Row, Say
-from tools.bench.costs import known_cost
 from tools.models.problem import Problem
 
 

@@ -21,7 +21,7 @@ import optax
 import hlo_surgery as hs
 from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.target import Target, without_tpu
-from tools.bench.costs import known_cost
+from tools.bench.comparison.costs import known_cost
 from tools.bench.side_by_side import median_seconds
 from tools.models.families import lm, scanned_lm
 from tools.models.layers import cross_entropy
