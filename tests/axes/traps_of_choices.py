@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tests.axes.traps import B, exact, mixes, unshown
+from tests.axes.traps_of_constants import BIASED, out
 from tests.axes.traps_of_loops import total
 from tests.axes.traps_of_places import MATRIX, hidden
 
@@ -154,3 +155,39 @@ def rows_chosen_by_a_table(w, x):
 def the_mean_at_the_place_of_some(w, x):
     """Written over the rows of two examples."""
     return jnp.mean(hidden(w, lax.dynamic_update_slice(x, jnp.sort(x, 0)[:2], (0, 0))))
+
+
+@mixes
+def mixed_in_the_first_branch(w, x):
+    h = hidden(w, x)
+    return jnp.mean(lax.cond(jnp.sum(w**2) < 0, lambda: h, lambda: h * h.mean(0)) ** 2)
+
+
+@mixes
+def until_one_is_done(w, x):
+    """Each keeps what it has once it is done, but the first one ends it for all."""
+    going = lambda h: jnp.abs(h) > 0.1  # noqa: E731
+    halved = lambda h: jnp.where(going(h), h / 2, h)  # noqa: E731
+    h = lax.while_loop(lambda h: jnp.all(going(h)), halved, lax.stop_gradient(x @ w))
+    return jnp.mean(hidden(w, x * h))
+
+
+@mixes
+def a_line_of_many_places(w, x):
+    """What an example leaves goes on from place to place, for more steps than there are."""
+    step = lambda c, e: ((hidden(w, e), *c[:-1]), jnp.sum(c[0] * e))  # noqa: E731
+    return jnp.mean(lax.scan(step, (jnp.zeros(3),) * 20, x)[1])
+
+
+def squares_so_far(h, x):
+    return jnp.mean(jnp.cumsum(h, 0) ** 2 * x)
+
+
+def squares_by_copies(p, x, b):
+    h = jnp.einsum("bi,bij->bj", x, copies(p["w"], b)) + copies(p["b"][None], b)[:, 0]
+    return B * squares_so_far(h, x)
+
+
+@exact(own=squares_by_copies, options=CONTRIBUTION, **BIASED)
+def contributions_of_a_bias_to_sums_so_far(p, x):
+    return squares_so_far(out(p, x), x)

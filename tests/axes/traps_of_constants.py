@@ -280,3 +280,10 @@ def a_smooth_penalty_on_a_row_for_each(p, x):
 @exact
 def data_that_was_moved_nowhere(w, x):
     return jnp.mean(x @ w)
+
+
+@unshown
+def a_penalty_by_the_largest_weight(w, x):
+    """It is of the row of one example, whose share is not shown."""
+    weights = WEIGHTS * jnp.exp(w[0, 0])
+    return jnp.mean(weights[:, None] * hidden(w, x)) + jnp.max(weights) ** 2 * jnp.sum(w)

@@ -281,6 +281,11 @@ def one_or_a_constant(w, x):
     return lax.cond(w[0, 0] > 0, lambda: jnp.sum(hidden(w, x[0])), lambda: jnp.sum(w**3))
 
 
+@unshown
+def a_penalty_beside_one_example(w, x):
+    return jnp.sum(hidden(w, x[0])) + jnp.sum(w**2)
+
+
 @mixes
 def two_rows_of_a_layer(w, x):
     h = hidden(w, x)
