@@ -116,8 +116,6 @@ def _result(found: Met, number: int) -> Batched:
             summed.add(digit)
         elif isinstance(way, int):
             at[digit] = way
-    if summed and not mlir.is_inexact(found.op.results[number]):
-        raise found.fail(reasons.NOW_ONE)
     own = found.batched.values()
     if _hands_on_constants(found) or _puts_constants(found):
         raise found.fail(reasons.APART)
@@ -355,8 +353,6 @@ def _on_factor(
         while left and size < link.sizes[factor]:
             digits.append(left.pop(0))
             size *= digits[-1].size
-        if size != link.sizes[factor]:
-            break
         if digit in found.state.batch_digits(digits):
             return (factor,)
     return own
@@ -399,9 +395,8 @@ def _step(found: Met, digit: Digit, number: int, places: Sequence[int]) -> Way:
     if not places:
         return STEP
     link = found.link
-    if link is None or number or not _writes(found, digit) or len(places) > 1:
-        raise found.fail(reasons.APART)
-    if not _counts_step(found, link, places[0], digit):
+    written = link is not None and _counts_step(found, link, places[0], digit)
+    if not written or number or len(places) > 1 or not _writes(found, digit):
         raise found.fail(reasons.APART)
     return KEPT
 

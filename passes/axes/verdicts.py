@@ -233,10 +233,7 @@ def unseen_reason(
     if rows is None:
         return None
     users = [op for op in mlir.users(rows) if op.name not in RETURNS]
-    op = users[0] if users else mlir.defining_operation(rows)
-    if op is None:
-        return Reason(UNSEEN, "func.func", "module", UNSEEN_HELP)
-    return reason_at(op, UNSEEN, UNSEEN_HELP)
+    return reason_at(users[0], UNSEEN, UNSEEN_HELP) if users else _at(rows, UNSEEN, UNSEEN_HELP)
 
 
 def undivided_reason(state: State, block: Block, output: Value) -> Reason | None:
