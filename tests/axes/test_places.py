@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
+from tests.axes.traps import lines_of
 
 
 def given(*shape, seed=0):
@@ -338,3 +341,21 @@ def test_what_is_no_row_of_an_example_is_a_constant(loss):
     arguments = {"p['b']": PARAMS["b"], "p['v']": PARAMS["v"], "x": X}
     given = [arguments.get(port.name, points) for port in module.arguments]
     np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)
+
+
+def on_each_device(w, x):
+    """Each device says that the gradient of its own example is that of all."""
+    mesh = AbstractMesh((B,), ("data",), axis_types=(AxisType.Auto,))
+    gradient, every = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2)), P("data")
+    return jax.shard_map(
+        gradient, mesh=mesh, in_specs=(P(), every), out_specs=P(), check_vma=False
+    )(w, x)
+
+
+def test_what_devices_disagree_on_is_refused():
+    lowered = jax.jit(on_each_device).trace(PARAMS["v"], X).lower(lowering_platforms=("cpu",))
+    with pytest.raises(hs.Refusal, match="devices return different values") as refused:
+        hs.rewrite_module(lowered.as_text(debug_info=True), batch=["x"], statistics=hs.norms())
+    assert refused.value.op == "sdy.manual_computation"
+    assert refused.value.where in lines_of(on_each_device)
+    assert refused.value.help.startswith("add jax.lax.pmean over all the axes")

@@ -199,6 +199,14 @@ WORDS = {
         "example's or all examples' is not shown",
         ONE_BY_ONE,
     ),
+    "declared_along_the_features": (
+        "custom_call",
+        "it was declared to take examples one by one along axes along which they do not lie, or "
+        "which this result has not",
+        "give each operand and result with examples their axis, None being for what is one for "
+        "all; what all examples share may go in, but a sum over them, as a weight's gradient is, "
+        "may not come out: multiply by weights outside",
+    ),
     "a_line_of_many_places": ("while", "what this loop carries does not settle", MIXING),
     "two_splits_that_cross": ("func", "parts of the batch lie in two orders", MIXING),
     "one_order_or_the_other": (

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+import hlo_surgery as hs
 from tests.axes.traps import B, exact, mixes, unshown
 from tests.axes.traps_of_constants import BIASED, out
 from tests.axes.traps_of_loops import total
-from tests.axes.traps_of_places import MATRIX, hidden
+from tests.axes.traps_of_places import MATRIX, hidden, labels
 
 CONTRIBUTION = {"on_mixing": "contribution"}
 
@@ -85,6 +86,11 @@ def contributions_behind_a_matrix(w, x):
 @mixes(w={"w": (3, 3), "b": (3,)}, options=CONTRIBUTION)
 def contributions_of_a_bias_behind_a_mean(w, x):
     return jnp.mean(jnp.tanh(jnp.tanh((x @ w["w"]).mean(0)) + w["b"] - x @ w["w"]) ** 2)
+
+
+def as_gradient(w, g):
+    """A loss whose gradient is this, made as it is."""
+    return jnp.sum(w * lax.stop_gradient(g))
 
 
 @mixes
@@ -191,3 +197,82 @@ def squares_by_copies(p, x, b):
 @exact(own=squares_by_copies, options=CONTRIBUTION, **BIASED)
 def contributions_of_a_bias_to_sums_so_far(p, x):
     return squares_so_far(out(p, x), x)
+
+
+@exact(own=lambda w, x, b: total(w, x[b]) * jnp.where(b > 1, 1, 2))
+def the_first_steps_by_a_branch(w, x):
+    """The number of the step decides."""
+
+    def step(i, c):
+        return c + lax.cond(i > 1, lambda: total(w, x[i]), lambda: 2 * total(w, x[i]))
+
+    return lax.fori_loop(0, B, step, 0.0) / B
+
+
+@exact(own=lambda w, x, b: (b == 0) * sum(jnp.sum(hidden(w, x[0]) ** t) for t in (1, 2, 3)))
+def one_in_every_layer(w, x):
+    """Added up from zero, which is no constant beside it."""
+    step = lambda t, c: c + jnp.sum(hidden(w, x[0]) ** (t + 1))  # noqa: E731
+    return lax.fori_loop(0, 3, step, 0.0) / B
+
+
+@unshown
+def one_in_every_layer_beside_a_penalty(w, x):
+    step = lambda t, c: c + jnp.sum(hidden(w, x[0]) ** (t + 1))  # noqa: E731
+    return lax.fori_loop(0, 3, step, jnp.sum(w**2)) / B
+
+
+@unshown
+def one_beside_what_grows(w, x):
+    """From zero as well, but it does not stay so."""
+    step = lambda t, s: (s[0] + w**2, s[1] + jnp.sum(hidden(w, x[0])) + s[0])  # noqa: E731
+    return as_gradient(w, lax.fori_loop(0, 3, step, (jnp.zeros((3, 3)),) * 2)[1])
+
+
+@mixes
+def positive_ones_of_two_examples(w, x):
+    """A sum of whole numbers."""
+    count = jnp.sum(x[0] @ w > 0) + jnp.sum(x[1] @ w > 0)
+    return jnp.mean(hidden(w, x)) * count
+
+
+@mixes
+def declared_along_the_features(w, x):
+    added = hs.per_example_call(lambda h: jnp.cumsum(h, 0), in_axes=1, out_axes=1)
+    return jnp.mean(lax.stop_gradient(added(x @ w)) * hidden(w, x))
+
+
+def in_row(label, h):
+    return jnp.outer(jnp.eye(3)[label], h)
+
+
+@exact(own=lambda w, x, b: B * as_gradient(w, in_row(labels(x)[b], hidden(w, x[b]))))
+def a_table_that_steps_add_to(w, x):
+    step = lambda t, a: (t.at[a[0]].add(hidden(w, a[1])), None)  # noqa: E731
+    return as_gradient(w, lax.scan(step, jnp.zeros((3, 3)), (labels(x), x))[0])
+
+
+@mixes
+def weights_of_labels_so_far(w, x):
+    def step(t, a):
+        t = t.at[a[0]].add(a[1][0] ** 2)
+        return t, total(w, a[1]) * jnp.sum(t)
+
+    return jnp.mean(lax.scan(step, jnp.zeros(3), (labels(x), x))[1])
+
+
+def sum_from(start, h):
+    start, h = lax.stop_gradient((start, h))
+    return lax.reduce(jnp.sum(h**2, 1), start, lax.add, (0,))
+
+
+@exact(own=lambda w, x, b: B * as_gradient(w, jnp.sum(hidden(w, x[b]) ** 2 + hidden(w, x[b]))))
+def a_sum_that_starts_from_a_sum(w, x):
+    h = hidden(w, x)
+    return as_gradient(w, sum_from(jnp.sum(h), h))
+
+
+@unshown
+def a_sum_that_starts_beside_a_term(w, x):
+    h, weights = hidden(w, x), jnp.arange(1.0, B + 1) * jnp.exp(w[0, 0])
+    return as_gradient(w, sum_from(jnp.sum(h * weights[:, None]) + jnp.max(weights), h))

@@ -30,6 +30,24 @@ def added(step, start=0.0):
     return lambda p, xs: lax.scan(lambda c, e: (step(p, c, e), None), start, xs)[0]
 
 
+@exact(own=weighed(WEIGHTS / WEIGHTS.sum()), **BIASED)
+def weights_by_their_sum(p, x):
+    weights = jnp.exp(jnp.log(WEIGHTS))
+    return added(lambda p, c, a: c + a[0] / weights.sum() * one(p, a[1]))(p, (weights, x))
+
+
+@exact(own=lambda w, x, b: jnp.mean(x**2) * jnp.sum(hidden(w, x[b])), holds_data=True)
+def the_mean_of_data_in_each_step(w, x):
+    mean = jnp.mean(x**2) / B
+    return added(lambda w, c, e: c + mean * jnp.sum(hidden(w, e)))(w, x)
+
+
+@exact(own=lambda w, x, b: B * (jnp.sum(hidden(w, x[b])) + jnp.sum(w[b % D] ** 2)))
+def a_penalty_on_one_row_in_each_step(w, x):
+    step = lambda i, c: c + jnp.sum(hidden(w, x[i])) + jnp.sum(w[i % D] ** 2)  # noqa: E731
+    return lax.fori_loop(0, B, step, 0.0)
+
+
 @unshown(**BIASED)
 def discounted_so_far(p, x):
     return added(lambda p, c, e: 0.9 * c + one(p, e))(p, x)
