@@ -67,7 +67,7 @@ def _classify_barrier(state: State, op: Operation) -> None:
     marks = holds_constant(op)
     for value, result in zip(op.operands, op.results, strict=True):
         known = state.of(value)
-        if not (is_free(known) or isinstance(known, Mixed) or state.lie_alike(value, result)):
+        if not (isinstance(known, Mixed) or state.lie_alike(value, result)):
             known = Mixed(reasons.meeting(op, reasons.APART))
         if not marks and value in state.trained:
             state.trained.add(result)

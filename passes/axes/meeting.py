@@ -68,12 +68,9 @@ def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results, some of its operands being Batched."""
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
-    onto: list[Class] | None
-    try:
-        onto = _sums_onto(found)
-    except Meets as meets:
-        onto = [meets.mixed for _ in op.results]
-    return onto or [_result_or_mixed(found, number) for number in range(len(op.results))]
+    return _sums_onto(found) or [
+        _result_or_mixed(found, number) for number in range(len(op.results))
+    ]
 
 
 def _result_or_mixed(found: Met, number: int) -> Class:
@@ -100,7 +97,8 @@ def _sums_onto(found: Met) -> list[Class] | None:
             made.append(term)
             continue
         if found.state.digits(op.results[number]) - term.summed or term.at or onto.at:
-            raise found.fail(reasons.APART)
+            made.append(Mixed(reasons.meeting(op, reasons.APART)))
+            continue
         summed, why = onto.summed | term.summed, onto.term or term.term
         noted = onto.laid_out or term.laid_out, onto.running or term.running
         made.append(Batched(summed, {}, onto.site, why, onto.bare and term.bare, *noted))

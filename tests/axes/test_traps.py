@@ -14,6 +14,7 @@ from tests.axes import (  # noqa: F401
     traps_of_constants,
     traps_of_data,
     traps_of_loops,
+    traps_of_marks,
     traps_of_places,
     traps_of_shapes,
     traps_of_steps,
@@ -34,6 +35,7 @@ def test_a_trap_is_refused_at_its_line(trap):
     with pytest.raises(hs.Refusal) as refused:
         asked(trap)(trap.weights(), drawn(trap.x, 0))
     assert refused.value.where in (trap.lines() if trap.has_line else {"module"})
+    assert refused.value.why
     assert refused.value.help
 
 
@@ -195,6 +197,12 @@ WORDS = {
     ),
     "a_penalty_beside_one_example": (
         "add",
+        "a constant is added to a single example's part of this gradient: whether it is that "
+        "example's or all examples' is not shown",
+        ONE_BY_ONE,
+    ),
+    "one_or_a_constant": (
+        "case",
         "a constant is added to a single example's part of this gradient: whether it is that "
         "example's or all examples' is not shown",
         ONE_BY_ONE,

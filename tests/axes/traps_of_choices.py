@@ -276,3 +276,28 @@ def a_sum_that_starts_from_a_sum(w, x):
 def a_sum_that_starts_beside_a_term(w, x):
     h, weights = hidden(w, x), jnp.arange(1.0, B + 1) * jnp.exp(w[0, 0])
     return as_gradient(w, sum_from(jnp.sum(h * weights[:, None]) + jnp.max(weights), h))
+
+
+@exact(own=lambda w, x, b: B * as_gradient(w, jnp.sum(hidden(w, x[b]) ** 2 + hidden(w, x[b]) * 3)))
+def a_sum_from_a_sum_beside_another(w, x):
+    h = lax.stop_gradient(hidden(w, x))
+    added = lambda one, two: (one[0] + two[0], one[1] + two[1])  # noqa: E731
+    found = lax.reduce((jnp.sum(h**2, 1), jnp.sum(h, 1)), (jnp.sum(h), 0.0), added, (0,))
+    return as_gradient(w, found[0] + 2 * found[1])
+
+
+@mixes(x=(B, B), w=(B, B))
+def features_added_where_labels_say(w, x):
+    h = hidden(w, x)
+    return as_gradient(w, jnp.full((B, B), jnp.sum(h)).at[labels(x)].add(h.T))
+
+
+@mixes
+def the_first_decides_for_the_second(w, x):
+    second = lax.cond((x[0] @ w)[1] > 0, lambda: total(w, x[1]), lambda: total(w, 2 * x[1]))
+    return second + jnp.mean(hidden(w, x))
+
+
+@exact(own=lambda w, x, b: (b == 0) * total(w, x[b]) * jnp.where((x[b] @ w)[0] > 0, 3, 2))
+def the_first_decides_its_weight(w, x):
+    return total(w, x[0]) * lax.cond((x[0] @ w)[0] > 0, lambda: 3.0, lambda: 2.0) / B
