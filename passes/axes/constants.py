@@ -42,7 +42,8 @@ def settled(
     """
     if not isinstance(known, Mixed):
         return known
-    contributes = state.contribution and not known.unknown and not reasons.is_moved(known.reason)
+    is_moved = known.reason.op in reasons.MOVES
+    contributes = state.contribution and not known.unknown and not is_moved
     if trained and not contributes:
         return known
     state.data.setdefault(value, known.reason)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State
+from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State, joined
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
@@ -92,16 +92,11 @@ def _sums_onto(found: Met) -> list[Class] | None:
     bare = [Shared() if i in own else c for i, c in enumerate(classes)]
     made: list[Class] = []
     for number, term in enumerate(met(found.state, op, bare)):
-        onto = own.get(first[number])
-        if onto is None or not isinstance(term, Batched):
-            made.append(term)
-            continue
-        if found.state.digits(op.results[number]) - term.summed or term.at or onto.at:
-            made.append(Mixed(reasons.meeting(op, reasons.APART)))
-            continue
-        summed, why = onto.summed | term.summed, onto.term or term.term
-        noted = onto.laid_out or term.laid_out, onto.running or term.running
-        made.append(Batched(summed, {}, onto.site, why, onto.bare and term.bare, *noted))
+        onto, mixed = own.get(first[number]), Mixed(reasons.meeting(op, reasons.APART))
+        if onto is not None and isinstance(term, Batched):
+            is_row = found.state.digits(op.results[number]) - term.summed or term.at
+            term = mixed if is_row else joined(onto, term, mixed)
+        made.append(term)
     return made
 
 

@@ -93,7 +93,7 @@ def _differs(state: State, value: Value) -> bool:
     """Whether a constant within steps that take examples rests on what changes with the steps."""
     bodies = [op.regions[1].blocks[0] for op in loops_around(value) if _takes_examples(state, op)]
     made = closure([value], mlir.made_of) if bodies else set[Value]()
-    return any(_changes(state, body, v) for body in bodies for v in made)
+    return any(_changes(body, v) for body in bodies for v in made)
 
 
 def _takes_examples(state: State, loop: Operation) -> bool:
@@ -101,12 +101,9 @@ def _takes_examples(state: State, loop: Operation) -> bool:
     return known is not None and bool(state.batch_digits(known.digits.values()))
 
 
-def _changes(state: State, body: Block, value: Value) -> bool:
+def _changes(body: Block, value: Value) -> bool:
     """Whether a value is a carry that a step hands on as another, or counts the steps."""
-    known, arguments = state.of(value), list(body.arguments)
-    if isinstance(known, Batched):
-        return known.bare and not known.summed and bool(loops_around(value))
-    handed = zip(arguments, mlir.return_operation(body).operands, strict=True)
+    handed = zip(body.arguments, mlir.return_operation(body).operands, strict=True)
     return any(argument == value and after != value for argument, after in handed)
 
 

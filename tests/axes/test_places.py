@@ -302,6 +302,14 @@ def test_points_beside_the_examples_are_a_constant_where_the_loss_is_returned():
     np.testing.assert_allclose(found[1], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shown", [lambda p, x: jnp.sum(p["v"] ** 2), lambda p, x: x @ p["v"]])
+def test_another_output_is_no_loss(shown):
+    both = lambda p, x, points: (jax.grad(beside_a_penalty)(p, x, points), shown(p, x))  # noqa: E731
+    of = {"batch": ["x"], "statistics": hs.norms(), "gradients": ["[0]['b']", "[0]['v']"]}
+    with pytest.raises(hs.Refusal, match=UNSEEN):
+        hs.rewrite_module(dumped(both, jnp.ones((B, D))), **of)
+
+
 def of_parameters(p, x, _):
     """Contracts as many rows of a parameter as there are examples."""
     square = jnp.concatenate([p["v"], p["b"][None]])  # [B, C]
@@ -322,7 +330,14 @@ def bayesian(p, x, _):
     return own_terms(p, x) + 0.5 * (jnp.sum(p["v"] ** 2) + jnp.sum(jnp.exp(p["b"]) - p["b"] - 1))
 
 
+def in_steps(p, x, _):
+    """A penalty of so many steps that they are no examples."""
+    step = lambda i, c: 0.5 * c + jnp.sum(p["b"] ** 2) + jnp.sum(p["v"] ** 2)  # noqa: E731
+    return own_terms(p, x) + lax.fori_loop(0, B - 1, step, 0.0)
+
+
 CONSTANTS = {
+    "in steps": in_steps,
     "bayesian": bayesian,
     "parameters": of_parameters,
     "linear": linear,

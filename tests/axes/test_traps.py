@@ -14,7 +14,6 @@ from tests.axes import (  # noqa: F401
     traps_of_constants,
     traps_of_data,
     traps_of_loops,
-    traps_of_marks,
     traps_of_places,
     traps_of_shapes,
     traps_of_steps,
@@ -206,6 +205,13 @@ WORDS = {
         "a constant is added to a single example's part of this gradient: whether it is that "
         "example's or all examples' is not shown",
         ONE_BY_ONE,
+    ),
+    "a_decomposition_of_the_batch": (
+        "custom_call",
+        "nothing is known of how lapack_sgees_ffi treats the examples",
+        "if it takes the examples one by one, say so: hs.per_example_call(fn, in_axes, out_axes) "
+        "around the function that calls it, and around its backward pass; of a dumped module, "
+        "custom_calls=... with the call's name",
     ),
     "declared_along_the_features": (
         "custom_call",

@@ -6,7 +6,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from tests.axes.traps import B, exact, mixes, unshown
-from tests.axes.traps_of_constants import BIASED, out
+from tests.axes.traps_of_constants import BIASED, TABLE, out
 from tests.axes.traps_of_loops import total
 from tests.axes.traps_of_places import MATRIX, hidden, labels
 
@@ -301,3 +301,79 @@ def the_first_decides_for_the_second(w, x):
 @exact(own=lambda w, x, b: (b == 0) * total(w, x[b]) * jnp.where((x[b] @ w)[0] > 0, 3, 2))
 def the_first_decides_its_weight(w, x):
     return total(w, x[0]) * lax.cond((x[0] @ w)[0] > 0, lambda: 3.0, lambda: 2.0) / B
+
+
+@mixes(options=CONTRIBUTION, **BIASED)
+def contributions_of_a_bias_to_a_squared_mean(p, x):
+    """Row b of the cotangent is everybody's."""
+    return jnp.sum(jnp.mean(out(p, x), 0) ** 2)
+
+
+@exact(
+    own=lambda w, x, b: B * as_gradient(w, jnp.full((3, 3), jnp.sum(hidden(w, x[b])))),
+    options=CONTRIBUTION,
+)
+def contributions_to_a_sum_for_all_features(w, x):
+    return as_gradient(w, jnp.full((3, 3), jnp.sum(hidden(w, x))))
+
+
+@mixes(options=CONTRIBUTION)
+def contributions_beside_the_largest(w, x):
+    """It is a term of the gradient, and nobody's."""
+    return jnp.mean(hidden(w, x)) + lax.stop_gradient(jnp.max(hidden(w, x))) * jnp.sum(w)
+
+
+@mixes(**TABLE)
+def data_that_scales_rows_of_a_parameter(p, x):
+    """Its gradient is rows, and might be with respect to data."""
+    return jnp.mean(jnp.tanh(x @ p["w"] + p["t"]) * jnp.mean(x))
+
+
+@exact(own=lambda w, x, b: total(w, x[b]) * jnp.where(jnp.mean(x) > 0, 1, 2), holds_data=True)
+def data_decides_in_each_step(w, x):
+    mean = jnp.mean(x)
+    one = lambda e: lax.cond(mean > 0, lambda: total(w, e), lambda: 2 * total(w, e))  # noqa: E731
+    return jnp.mean(lax.map(one, x))
+
+
+@exact(own=lambda w, x, b: total(w, x[b] * jnp.where(jnp.mean(x) > 0, 2, 3)), holds_data=True)
+def data_decides_for_all_rows(w, x):
+    rows = lax.cond(jnp.mean(x) > 0, lambda: 2 * x, lambda: 3 * x)
+    return jnp.mean(jnp.sum(hidden(w, rows) ** 2, 1))
+
+
+@mixes
+def data_decides_on_a_penalty(w, x):
+    penalty = lax.cond(jnp.mean(x) > 0, lambda: jnp.sum(w**2), lambda: jnp.sum(w**4))
+    return jnp.mean(hidden(w, x)) + penalty
+
+
+@mixes
+def the_largest_so_far_decides_the_weight(w, x):
+    def step(largest, e):
+        largest = jnp.maximum(largest, e[0])
+        return largest, total(w, e) * lax.cond(largest > 0.8, lambda: 1.0, lambda: 2.0)
+
+    return jnp.mean(lax.scan(step, -1.0, x)[1])
+
+
+@exact
+def data_until_it_is_small(w, x):
+    """How long it takes the last one is no constant that anything rests on."""
+    halved = lambda h: jnp.where(h > 0.3, h / 2, h)  # noqa: E731
+    return jnp.mean(hidden(w, lax.while_loop(lambda h: jnp.any(h > 0.3), halved, x)))
+
+
+@mixes(options=CONTRIBUTION)
+def contributions_through_a_matrix(w, x):
+    return jnp.mean(jnp.tanh(MATRIX @ jnp.tanh(x @ w)) ** 2)
+
+
+@mixes(x=(B, B), w=(B, B))
+def a_decomposition_of_the_batch(w, x):
+    return jnp.mean(hidden(w, x) * lax.linalg.schur(lax.stop_gradient(x @ w))[0])
+
+
+@mixes(options=CONTRIBUTION)
+def contributions_of_rows_that_were_reversed(w, x):
+    return jnp.mean(jnp.tanh(hidden(w, x)[::-1] * hidden(w, x)))
