@@ -310,7 +310,7 @@ def decided(state: State, op: Operation, decider: Value, known: Class, why: str)
     chooser = state.of(decider)
     if isinstance(known, Mixed):
         return known
-    if isinstance(chooser, Batched) and chooser.bare and not is_sum(chooser):
+    if isinstance(chooser, Batched) and chooser.bare:
         chooser = SHARED
     if isinstance(chooser, Shared):
         return _decided_by_data(state, op, chooser, known)

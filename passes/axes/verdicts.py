@@ -17,7 +17,7 @@ from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.meeting import PLACING
 from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
 from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, ancestors, ties
-from hlo_surgery.passes.dataflow.vanishing import vanishes
+from hlo_surgery.passes.dataflow.vanishing import UPDATES, vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason, reason_at, source_line
@@ -122,11 +122,21 @@ def _behind_taken(
 def _taken_by_row(state: State, op: Operation) -> list[Value]:
     """The parameters, or what is made of them, that an op lays along the batch, place by place."""
     own = frozenset[Digit]().union(*map(state.digits, op.results))
+    shared = [v for v in op.operands if isinstance(state.of(v), Shared) and v in state.trained]
+    if op.name == "stablehlo.concatenate" and any(_is_at(c) for c in state.at(op)):
+        return shared
     if not own or op.name == "stablehlo.broadcast_in_dim" or op.name in mlir.CONTROL_FLOW:
         return []
+    if op.name in UPDATES and isinstance(state.at(op)[0], Batched):
+        # Written over the rows of some examples, or added to them.
+        put = op.operands[UPDATES[op.name]]
+        return [put] if put in shared and own - state.digits(put) else []
     before = frozenset[Digit]().union(*map(state.digits, op.operands))
-    shared = [v for v in op.operands if isinstance(state.of(v), Shared)]
-    return [v for v in shared if v in state.trained] if own - before else []
+    return shared if own - before else []
+
+
+def _is_at(known: Class) -> bool:
+    return isinstance(known, Batched) and bool(known.at)
 
 
 def _met_singly(state: State, op: Operation) -> list[Value]:
@@ -142,7 +152,7 @@ def _is_single(state: State, value: Value, known: Class) -> bool:
     if not isinstance(known, Batched):
         return False
     in_step = not known.summed and not state.digits(value).issuperset(state.batch)
-    return bool(known.at) or in_step
+    return _is_at(known) or in_step
 
 
 def unseen_rows(

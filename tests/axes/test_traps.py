@@ -213,6 +213,11 @@ WORDS = {
         "around the function that calls it, and around its backward pass; of a dumped module, "
         "custom_calls=... with the call's name",
     ),
+    "contributions_of_a_bias_to_a_squared_mean": (
+        "reduce",
+        TERM + "is known: a sum over the batch is used as a constant",
+        TERMS,
+    ),
     "declared_along_the_features": (
         "custom_call",
         "it was declared to take examples one by one along axes along which they do not lie, or "

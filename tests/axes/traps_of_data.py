@@ -346,6 +346,40 @@ def parameters_written_over_an_example(w, x):
     return jnp.mean(hidden(w, x.at[jnp.array([2])].set(w[:1])))
 
 
+@unshown
+def parameters_written_over_examples_of_a_linear_loss(w, x):
+    """Row b is example b's, but the gradient is a constant."""
+    return jnp.mean((x @ w).at[jnp.array([2, 0])].set(w[:2]))
+
+
+@unshown
+def parameters_added_to_examples_in_another_order(w, x):
+    weights = jnp.arange(1.0, B + 1)[:, None]
+    return jnp.mean((x @ w).at[jnp.arange(B)[::-1]].add(weights * w[0]))
+
+
+@unshown
+def parameters_written_where_they_say(w, x):
+    """Over the features of the example that a parameter names."""
+    return jnp.mean(x.at[jnp.argmax(w[:, :1], 0)].set(w[:1]) @ w)
+
+
+@unshown
+def parameters_written_into_a_row(w, x):
+    return jnp.mean(lax.dynamic_update_slice(x @ w, w[:1], (jnp.argmax(w[:, 0]), 0)))
+
+
+@unshown
+def parameters_stacked_between_examples(w, x):
+    h = x @ w
+    return jnp.mean(jnp.arange(1.0, B + 1)[:, None] * jnp.stack([w[0], h[1], w[1], h[3]]))
+
+
+@exact
+def parameters_written_over_a_feature_of_a_linear_loss(w, x):
+    return jnp.mean((x @ w).at[:, jnp.array([2])].set(w[0, 0]))
+
+
 @exact
 def parameters_written_over_a_feature(w, x):
     return jnp.mean(hidden(w, x.at[:, jnp.array([2])].set(w[0, 0])))

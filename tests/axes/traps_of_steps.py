@@ -346,3 +346,17 @@ def sums_of_data_contracted(w, x):
 @mixes
 def a_sum_of_data_to_a_power(w, x):
     return jnp.sum(w) * jnp.sum(x) ** 3
+
+
+def turned(weights):
+    return weights.reshape(2, 3).T.reshape(6)
+
+
+@exact(
+    own=lambda p, x, b: turned(turned(jnp.arange(6.0)))[b] * jnp.mean(out(p, x[b])),
+    x=(6, D),
+    **BIASED,
+)
+def weights_turned_in_every_step(p, x):
+    weights = lax.fori_loop(0, 2, lambda _, c: turned(c), jnp.arange(6.0))
+    return jnp.mean(weights[:, None] * out(p, x))
