@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.constants import rearranged, settled
-from hlo_surgery.passes.axes.meeting import is_nothing
+from hlo_surgery.passes.axes.constants import is_nothing, rearranged, settled
 from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,

@@ -12,15 +12,14 @@ that was unified wrongly costs an acceptance, never a number: here each op is as
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
+from hlo_surgery.passes.axes.constants import is_nothing
 from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State, joined
 from hlo_surgery.passes.ir import mlir, traits
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import integer, scatter_numbers
+from hlo_surgery.passes.ir.traits import integer
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
 from hlo_surgery.passes.structure.structure import Counted, Link
 
@@ -110,7 +109,7 @@ def _result(found: Met, number: int) -> Batched:
         elif isinstance(way, int):
             at[digit] = way
     own = found.batched.values()
-    if _hands_on_constants(found) or _puts_constants(found):
+    if _hands_on_constants(found):
         raise found.fail(reasons.APART)
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed), bool(at))
@@ -123,17 +122,6 @@ def _result(found: Met, number: int) -> Batched:
     laid_out = placed or any(c.laid_out for c in own)
     made = Batched(frozenset(summed), at, site, term, bare, laid_out, running)
     return ROWS if made == ROWS else made
-
-
-def _puts_constants(found: Met) -> bool:
-    """Whether a scatter puts what parameters make in the places of some examples: what comes back
-    of it is a constant, of which nothing tells whose it is.
-    """
-    if found.op.name != "stablehlo.scatter" or 0 not in found.batched:
-        return False
-    indexed = scatter_numbers(found.op).scattered_dims_to_operand_dims
-    lying = [dim for dims in found.state.places(found.op.operands[0]).values() for dim in dims]
-    return _is_of_parameters(found, 2) and not set(indexed).isdisjoint(lying)
 
 
 def _hands_on_constants(found: Met) -> bool:
@@ -195,20 +183,6 @@ def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
                 if not is_nothing(found.state, found.op.operands[i]):
                     return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
     return None
-
-
-def is_nothing(state: State, value: Value) -> bool:
-    """Whether a constant is zero, or what a loop starts a sum from that has not been added to."""
-    if is_splat(value, 0):
-        return True
-    block = cast(Any, value.owner)
-    loop = None if mlir.defining_operation(value) is not None else block.owner.operation
-    if loop is None or loop.name != "stablehlo.while":
-        return False
-    number = list(block.arguments).index(value)
-    returned = mlir.return_operation(block).operands[number]
-    goes_on = isinstance(state.classes.get(returned), Shared)
-    return is_splat(loop.operands[number], 0) and not goes_on
 
 
 def _along(found: Met, digit: Digit, number: int) -> Way:
