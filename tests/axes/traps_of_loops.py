@@ -332,3 +332,15 @@ def microbatches_unrolled(w, x):
     """The factor's gradient is the losses of all steps, one behind the other."""
     step = lambda c, rows: (c + w[0, 0] * total(w, rows), None)  # noqa: E731
     return lax.scan(step, 0.0, halves(x), unroll=2)[0] / B
+
+
+@mixes
+def data_so_far_or_of_all(w, x):
+    """Which of them is a parameter's choice."""
+    whole = jnp.sum(x)
+
+    def step(c, e):
+        c = c + jnp.sum(e)
+        return c, total(w, e) * lax.cond(jnp.sum(w**2) > 0, lambda: c, lambda: whole)
+
+    return jnp.mean(lax.scan(step, 0.0, x)[1])
