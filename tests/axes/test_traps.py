@@ -110,6 +110,11 @@ ONE_BY_ONE = (
     "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
     "pass what differs from one to another as a batch argument"
 )
+CALL = (
+    "if it takes the examples one by one, say so: hs.per_example_call(fn, in_axes, out_axes) "
+    "around the function that calls it, and around its backward pass; of a dumped module, "
+    "custom_calls=... with the call's name"
+)
 TERM = "a constant made of the whole batch is a term of the gradient, of which no example's share "
 REARRANGED = "data of the whole batch, rearranged over the examples, meets each example's own "
 MOVED = "values are moved or combined along the example axis"
@@ -209,10 +214,9 @@ WORDS = {
     "a_decomposition_of_the_batch": (
         "custom_call",
         "nothing is known of how lapack_sgees_ffi treats the examples",
-        "if it takes the examples one by one, say so: hs.per_example_call(fn, in_axes, out_axes) "
-        "around the function that calls it, and around its backward pass; of a dumped module, "
-        "custom_calls=... with the call's name",
+        CALL,
     ),
+    "a_decomposition_of_data": ("multiply", REARRANGED + "values ({})", CALL),
     "contributions_of_a_bias_to_a_squared_mean": (
         "reduce",
         TERM + "is known: a sum over the batch is used as a constant",

@@ -377,3 +377,8 @@ def a_decomposition_of_the_batch(w, x):
 @mixes(options=CONTRIBUTION)
 def contributions_of_rows_that_were_reversed(w, x):
     return jnp.mean(jnp.tanh(hidden(w, x)[::-1] * hidden(w, x)))
+
+
+@mixes(x=(B, B), w=(B, B))
+def a_decomposition_of_data(w, x):
+    return jnp.mean(hidden(w, x) * lax.linalg.schur(x)[0])
