@@ -67,7 +67,7 @@ def _classify_barrier(state: State, op: Operation) -> None:
     marks = holds_constant(op)
     for value, result in zip(op.operands, op.results, strict=True):
         known = state.of(value)
-        if not (is_free(known) or isinstance(known, Mixed) or state.lie_alike(value, result)):
+        if not (isinstance(known, Mixed) or state.lie_alike(value, result)):
             known = Mixed(reasons.meeting(op, reasons.APART))
         if not marks and value in state.trained:
             state.trained.add(result)
@@ -120,8 +120,8 @@ def _made(
     count = len(op.results)
     if mixed := next((c for c in (*classes, *inside) if isinstance(c, Mixed)), None):
         return [mixed] * count
-    if any(isinstance(c, Batched) for c in inside):
-        return _with_captured(state, op, [*classes, *inside])
+    if not all(map(is_free, inside)):
+        return [Mixed(reasons.unknown(op), unknown=True)] * count
     if all(0 in mlir.shape(result) for result in op.results):
         return [SHARED] * count
     if reasons.is_first_devices(op) and any(isinstance(c, Batched) and c.at for c in classes):
@@ -169,18 +169,6 @@ def _is_of_data(classes: Sequence[Class]) -> bool:
     """Whether data of the batch is there, and no example but what merely lies along the batch."""
     has_data = any(isinstance(c, Shared) and c.data for c in classes)
     return has_data and all(not isinstance(c, Batched) or c.bare for c in classes)
-
-
-def _with_captured(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
-    """What a body makes of values from outside is one example's where all are the step's own."""
-    taken = mlir.taken(op)
-    pairs = zip(taken, classes, strict=True)
-    apart = any(isinstance(c, Shared) and meets(state, v, c) for v, c in pairs)
-    in_rows = apart or any(state.digits(v) for v in [*taken, *op.results])
-    at_step = not in_rows and not any(map(is_sum, classes))
-    if at_step and all(not isinstance(c, Batched) or not c.at for c in classes):
-        return [ROWS] * len(op.results)
-    return [Mixed(reasons.unknown(op), unknown=True)] * len(op.results)
 
 
 def _is_mixed(classes: Sequence[Class]) -> bool:

@@ -9,6 +9,7 @@ examples nor parameters; and as a term of a gradient it would be nobody's share.
 """
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.state import (
@@ -23,6 +24,7 @@ from hlo_surgery.passes.axes.state import (
     Shared,
     State,
 )
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.vanishing import is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason, reason_at
@@ -42,7 +44,8 @@ def settled(
     """
     if not isinstance(known, Mixed):
         return known
-    contributes = state.contribution and not known.unknown and not reasons.is_moved(known.reason)
+    is_moved = known.reason.op in reasons.MOVES
+    contributes = state.contribution and not known.unknown and not is_moved
     if trained and not contributes:
         return known
     state.data.setdefault(value, known.reason)
@@ -138,3 +141,17 @@ def _varying(
     picked = op.name in reasons.PICKING and bool(mlir.shape(op.operands[0]))
     from_data = isinstance(classes[0], Shared) and classes[0].data is not None
     return held | found if picked and from_data else found | (held - before)
+
+
+def is_nothing(state: State, value: Value) -> bool:
+    """Whether a constant is zero, or what a loop starts a sum from that has not been added to."""
+    if is_splat(value, 0):
+        return True
+    block = cast(Any, value.owner)
+    loop = None if mlir.defining_operation(value) is not None else block.owner.operation
+    if loop is None or loop.name != "stablehlo.while":
+        return False
+    number = list(block.arguments).index(value)
+    returned = mlir.return_operation(block).operands[number]
+    goes_on = isinstance(state.classes.get(returned), Shared)
+    return is_splat(loop.operands[number], 0) and not goes_on

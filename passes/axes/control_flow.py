@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.constants import rearranged, settled
-from hlo_surgery.passes.axes.meeting import is_nothing
+from hlo_surgery.passes.axes.constants import is_nothing, rearranged, settled
 from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
@@ -209,7 +208,7 @@ def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], s
     orders = [state.batch_digits([d]) for d in loop.digits.values()] if loop else []
     own = [digits for digits in orders if digits]
     if len(own) > 1:
-        return own[0], "a loop takes examples in two orders at once"
+        return [], "a loop takes examples in two orders at once"
     if own and not set(own[0]).isdisjoint(state.scope):
         return [], "a loop takes examples within a step that takes others"
     return (own[0] if own else []), ""
@@ -310,7 +309,7 @@ def decided(state: State, op: Operation, decider: Value, known: Class, why: str)
     chooser = state.of(decider)
     if isinstance(known, Mixed):
         return known
-    if isinstance(chooser, Batched) and chooser.bare and not is_sum(chooser):
+    if isinstance(chooser, Batched) and chooser.bare:
         chooser = SHARED
     if isinstance(chooser, Shared):
         return _decided_by_data(state, op, chooser, known)
@@ -334,10 +333,7 @@ def _holds_others(state: State, op: Operation) -> bool:
 def _decided_by_data(state: State, op: Operation, chooser: Shared, known: Class) -> Class:
     if chooser.data is None:
         return known
-    if isinstance(known, Batched):
-        if chooser.varies & frozenset(state.scope) and not state.contribution:
-            return Mixed(reason_at(op, reasons.TAKEN_TOGETHER, DECIDED_HELP))
-        return replace(known, term=known.term or (chooser.term if known.summed else None))
-    assert isinstance(known, Shared)
-    varies = known.varies | chooser.varies
-    return Shared(known.data or chooser.data, known.term or chooser.term, varies)
+    varies = chooser.varies & frozenset(state.scope)
+    if isinstance(known, Batched) and varies and not state.contribution:
+        return Mixed(reason_at(op, reasons.TAKEN_TOGETHER, DECIDED_HELP))
+    return known if is_rows(known) else joined(known, chooser, Mixed(chooser.data))

@@ -12,15 +12,14 @@ that was unified wrongly costs an acceptance, never a number: here each op is as
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.axes.constants import is_nothing
+from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State, joined
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import integer, scatter_numbers
+from hlo_surgery.passes.ir.traits import integer
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
 from hlo_surgery.passes.structure.structure import Counted, Link
 
@@ -68,12 +67,9 @@ def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results, some of its operands being Batched."""
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
-    onto: list[Class] | None
-    try:
-        onto = _sums_onto(found)
-    except Meets as meets:
-        onto = [meets.mixed for _ in op.results]
-    return onto or [_result_or_mixed(found, number) for number in range(len(op.results))]
+    return _sums_onto(found) or [
+        _result_or_mixed(found, number) for number in range(len(op.results))
+    ]
 
 
 def _result_or_mixed(found: Met, number: int) -> Class:
@@ -95,15 +91,11 @@ def _sums_onto(found: Met) -> list[Class] | None:
     bare = [Shared() if i in own else c for i, c in enumerate(classes)]
     made: list[Class] = []
     for number, term in enumerate(met(found.state, op, bare)):
-        onto = own.get(first[number])
-        if onto is None or not isinstance(term, Batched):
-            made.append(term)
-            continue
-        if found.state.digits(op.results[number]) - term.summed or term.at or onto.at:
-            raise found.fail(reasons.APART)
-        summed, why = onto.summed | term.summed, onto.term or term.term
-        noted = onto.laid_out or term.laid_out, onto.running or term.running
-        made.append(Batched(summed, {}, onto.site, why, onto.bare and term.bare, *noted))
+        onto, mixed = own.get(first[number]), Mixed(reasons.meeting(op, reasons.APART))
+        if onto is not None and isinstance(term, Batched):
+            is_row = found.state.digits(op.results[number]) - term.summed or term.at
+            term = mixed if is_row else joined(onto, term, mixed)
+        made.append(term)
     return made
 
 
@@ -116,10 +108,8 @@ def _result(found: Met, number: int) -> Batched:
             summed.add(digit)
         elif isinstance(way, int):
             at[digit] = way
-    if summed and not mlir.is_inexact(found.op.results[number]):
-        raise found.fail(reasons.NOW_ONE)
     own = found.batched.values()
-    if _hands_on_constants(found) or _puts_constants(found):
+    if _hands_on_constants(found):
         raise found.fail(reasons.APART)
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed), bool(at))
@@ -132,17 +122,6 @@ def _result(found: Met, number: int) -> Batched:
     laid_out = placed or any(c.laid_out for c in own)
     made = Batched(frozenset(summed), at, site, term, bare, laid_out, running)
     return ROWS if made == ROWS else made
-
-
-def _puts_constants(found: Met) -> bool:
-    """Whether a scatter puts what parameters make in the places of some examples: what comes back
-    of it is a constant, of which nothing tells whose it is.
-    """
-    if found.op.name != "stablehlo.scatter" or 0 not in found.batched:
-        return False
-    indexed = scatter_numbers(found.op).scattered_dims_to_operand_dims
-    lying = [dim for dims in found.state.places(found.op.operands[0]).values() for dim in dims]
-    return _is_of_parameters(found, 2) and not set(indexed).isdisjoint(lying)
 
 
 def _hands_on_constants(found: Met) -> bool:
@@ -204,20 +183,6 @@ def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
                 if not is_nothing(found.state, found.op.operands[i]):
                     return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
     return None
-
-
-def is_nothing(state: State, value: Value) -> bool:
-    """Whether a constant is zero, or what a loop starts a sum from that has not been added to."""
-    if is_splat(value, 0):
-        return True
-    block = cast(Any, value.owner)
-    loop = None if mlir.defining_operation(value) is not None else block.owner.operation
-    if loop is None or loop.name != "stablehlo.while":
-        return False
-    number = list(block.arguments).index(value)
-    returned = mlir.return_operation(block).operands[number]
-    goes_on = isinstance(state.classes.get(returned), Shared)
-    return is_splat(loop.operands[number], 0) and not goes_on
 
 
 def _along(found: Met, digit: Digit, number: int) -> Way:
@@ -355,8 +320,6 @@ def _on_factor(
         while left and size < link.sizes[factor]:
             digits.append(left.pop(0))
             size *= digits[-1].size
-        if size != link.sizes[factor]:
-            break
         if digit in found.state.batch_digits(digits):
             return (factor,)
     return own
@@ -399,9 +362,8 @@ def _step(found: Met, digit: Digit, number: int, places: Sequence[int]) -> Way:
     if not places:
         return STEP
     link = found.link
-    if link is None or number or not _writes(found, digit) or len(places) > 1:
-        raise found.fail(reasons.APART)
-    if not _counts_step(found, link, places[0], digit):
+    written = link is not None and _counts_step(found, link, places[0], digit)
+    if not written or number or len(places) > 1 or not _writes(found, digit):
         raise found.fail(reasons.APART)
     return KEPT
 

@@ -18,7 +18,8 @@ from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
 
 PICKING, ELEMENTWISE = ops_of(Kind.PICKS), ops_of(Kind.ELEMENTWISE)
-# What puts examples elsewhere, as a roll or a permutation of the batch does.
+# What puts examples elsewhere, as a roll or a permutation of the batch does: whose copy of a
+# parameter such rows met is not known.
 MOVES = PICKING | {"stablehlo.concatenate", "stablehlo.pad"}
 APART = (
     "each example meets others: the operands hold the examples along different or divided "
@@ -90,10 +91,10 @@ def _help(op: Operation, why: str) -> str:
 
 def unknown(op: Operation) -> Reason:
     """That nothing shows how an op treats the examples."""
-    name = " ".join(dict.fromkeys(call_names(op))) if op.name == CUSTOM_CALL else ""
-    why = f"nothing is known of how {name or 'this op'} treats the examples"
-    help = KERNEL_HELP if is_kernel(op) else CALL_HELP
-    return reason_at(op, why, help if op.name == CUSTOM_CALL else MIXING_HELP)
+    name = " ".join(dict.fromkeys(call_names(op))) or "this op"
+    of_call = KERNEL_HELP if is_kernel(op) else CALL_HELP
+    help = of_call if op.name == CUSTOM_CALL else MIXING_HELP
+    return reason_at(op, f"nothing is known of how {name} treats the examples", help)
 
 
 def reduced(op: Operation) -> Reason:
@@ -106,13 +107,6 @@ def reduced(op: Operation) -> Reason:
 def is_reduced(reason: Reason) -> bool:
     """Whether examples were reduced, rather than moved."""
     return reason.why.startswith(REDUCED.split("{")[0])
-
-
-def is_moved(reason: Reason) -> bool:
-    """Whether examples were put in other places: whose copy of a parameter such rows met is not
-    known.
-    """
-    return reason.op in MOVES or reason.op in ("stablehlo.slice", "stablehlo.reverse")
 
 
 def is_first_devices(op: Operation) -> bool:

@@ -17,7 +17,7 @@ from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.meeting import PLACING
 from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
 from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, ancestors, ties
-from hlo_surgery.passes.dataflow.vanishing import vanishes
+from hlo_surgery.passes.dataflow.vanishing import UPDATES, vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason, reason_at, source_line
@@ -93,7 +93,7 @@ def _differs(state: State, value: Value) -> bool:
     """Whether a constant within steps that take examples rests on what changes with the steps."""
     bodies = [op.regions[1].blocks[0] for op in loops_around(value) if _takes_examples(state, op)]
     made = closure([value], mlir.made_of) if bodies else set[Value]()
-    return any(_changes(state, body, v) for body in bodies for v in made)
+    return any(_changes(body, v) for body in bodies for v in made)
 
 
 def _takes_examples(state: State, loop: Operation) -> bool:
@@ -101,12 +101,9 @@ def _takes_examples(state: State, loop: Operation) -> bool:
     return known is not None and bool(state.batch_digits(known.digits.values()))
 
 
-def _changes(state: State, body: Block, value: Value) -> bool:
+def _changes(body: Block, value: Value) -> bool:
     """Whether a value is a carry that a step hands on as another, or counts the steps."""
-    known, arguments = state.of(value), list(body.arguments)
-    if isinstance(known, Batched):
-        return known.bare and not known.summed and bool(loops_around(value))
-    handed = zip(arguments, mlir.return_operation(body).operands, strict=True)
+    handed = zip(body.arguments, mlir.return_operation(body).operands, strict=True)
     return any(argument == value and after != value for argument, after in handed)
 
 
@@ -125,11 +122,21 @@ def _behind_taken(
 def _taken_by_row(state: State, op: Operation) -> list[Value]:
     """The parameters, or what is made of them, that an op lays along the batch, place by place."""
     own = frozenset[Digit]().union(*map(state.digits, op.results))
+    shared = [v for v in op.operands if isinstance(state.of(v), Shared) and v in state.trained]
+    if op.name == "stablehlo.concatenate" and any(_is_at(c) for c in state.at(op)):
+        return shared
     if not own or op.name == "stablehlo.broadcast_in_dim" or op.name in mlir.CONTROL_FLOW:
         return []
+    if op.name in UPDATES and isinstance(state.at(op)[0], Batched):
+        # Written over the rows of some examples, or added to them.
+        put = op.operands[UPDATES[op.name]]
+        return [put] if put in shared and own - state.digits(put) else []
     before = frozenset[Digit]().union(*map(state.digits, op.operands))
-    shared = [v for v in op.operands if isinstance(state.of(v), Shared)]
-    return [v for v in shared if v in state.trained] if own - before else []
+    return shared if own - before else []
+
+
+def _is_at(known: Class) -> bool:
+    return isinstance(known, Batched) and bool(known.at)
 
 
 def _met_singly(state: State, op: Operation) -> list[Value]:
@@ -145,7 +152,7 @@ def _is_single(state: State, value: Value, known: Class) -> bool:
     if not isinstance(known, Batched):
         return False
     in_step = not known.summed and not state.digits(value).issuperset(state.batch)
-    return bool(known.at) or in_step
+    return _is_at(known) or in_step
 
 
 def unseen_rows(
@@ -233,10 +240,7 @@ def unseen_reason(
     if rows is None:
         return None
     users = [op for op in mlir.users(rows) if op.name not in RETURNS]
-    op = users[0] if users else mlir.defining_operation(rows)
-    if op is None:
-        return Reason(UNSEEN, "func.func", "module", UNSEEN_HELP)
-    return reason_at(op, UNSEEN, UNSEEN_HELP)
+    return reason_at(users[0], UNSEEN, UNSEEN_HELP) if users else _at(rows, UNSEEN, UNSEEN_HELP)
 
 
 def undivided_reason(state: State, block: Block, output: Value) -> Reason | None:

@@ -77,7 +77,7 @@ def _uniform_if(value: Value, dim: int) -> Sequence[Along] | None:
     """What must be uniform for a value to be so; None where it is not, or does not show it."""
     value = behind_barriers(value)
     op = mlir.defining_operation(value)
-    if op is None:
+    if op is None or len(op.results) > 1:
         return None
     if op.name == "stablehlo.constant":
         numbers = elements(op)
@@ -93,7 +93,7 @@ def _uniform_if(value: Value, dim: int) -> Sequence[Along] | None:
 
 
 def _by_rule(op: Operation, dim: int) -> Sequence[Along] | None:
-    """What must be uniform along the factor that a dimension of the first result is."""
+    """What must be uniform along the factor that a dimension of the one result is."""
     rule, size = kernels.rule_of(op), mlir.shape(op.results[0])[dim]
     own = rule.results[0][dim] if rule else ()
     if rule is None or len(own) != 1 or own[0] in rule.blocked or rule.sizes[own[0]] != size:

@@ -6,9 +6,10 @@ import pytest
 from hlo_surgery.passes.axes.classify import find_axes
 from hlo_surgery.passes.axes.state import Mixed, Shared, is_rows, is_sum
 from hlo_surgery.passes.dataflow import kernels
+from hlo_surgery.passes.dataflow.kernels import call_names
 from hlo_surgery.passes.ir import mlir
 from tests.axes.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
-from tests.axes.probes import Probed, assert_claims_hold, mixes, reaches
+from tests.axes.probes import Probed, assert_claims_hold, mixes, reaches, source
 
 
 def named(rows):
@@ -58,6 +59,19 @@ def test_what_only_looks_separable(row):
 @named(UNTOLD)
 def test_what_no_probe_tells_apart(row):
     assert isinstance(Probed.of_row(row).classes[-1], Mixed)
+
+
+@pytest.mark.parametrize("name", [n for n in UNTOLD if "s an ex" in n or "call" in n])
+def test_what_is_not_understood_is_no_constant_of_contributions(name):
+    code = mlir.parse(source(UNTOLD[name]))
+    main = mlir.main_function(code)
+    kernels.populate(code)
+    *_, last = mlir.operations(mlir.body(main))[:-1]
+    known = find_axes(main, {1: 0}, 3, [], contribution=True).of(last.results[0])
+    assert isinstance(known, Mixed)
+    name, help = ("this op", "make every") if "body" in name else (call_names(last)[0], "if it")
+    assert known.reason.why == f"nothing is known of how {name} treats the examples"
+    assert known.reason.help.startswith(help)
 
 
 def test_a_sharding_rule_of_its_author_says_nothing_of_independence():

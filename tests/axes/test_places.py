@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
+from tests.axes.traps import lines_of
 
 
 def given(*shape, seed=0):
@@ -299,6 +302,14 @@ def test_points_beside_the_examples_are_a_constant_where_the_loss_is_returned():
     np.testing.assert_allclose(found[1], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shown", [lambda p, x: jnp.sum(p["v"] ** 2), lambda p, x: x @ p["v"]])
+def test_another_output_is_no_loss(shown):
+    both = lambda p, x, points: (jax.grad(beside_a_penalty)(p, x, points), shown(p, x))  # noqa: E731
+    of = {"batch": ["x"], "statistics": hs.norms(), "gradients": ["[0]['b']", "[0]['v']"]}
+    with pytest.raises(hs.Refusal, match=UNSEEN):
+        hs.rewrite_module(dumped(both, jnp.ones((B, D))), **of)
+
+
 def of_parameters(p, x, _):
     """Contracts as many rows of a parameter as there are examples."""
     square = jnp.concatenate([p["v"], p["b"][None]])  # [B, C]
@@ -319,7 +330,14 @@ def bayesian(p, x, _):
     return own_terms(p, x) + 0.5 * (jnp.sum(p["v"] ** 2) + jnp.sum(jnp.exp(p["b"]) - p["b"] - 1))
 
 
+def in_steps(p, x, _):
+    """A penalty of so many steps that they are no examples."""
+    step = lambda i, c: 0.5 * c + jnp.sum(p["b"] ** 2) + jnp.sum(p["v"] ** 2)  # noqa: E731
+    return own_terms(p, x) + lax.fori_loop(0, B - 1, step, 0.0)
+
+
 CONSTANTS = {
+    "in steps": in_steps,
     "bayesian": bayesian,
     "parameters": of_parameters,
     "linear": linear,
@@ -338,3 +356,21 @@ def test_what_is_no_row_of_an_example_is_a_constant(loss):
     arguments = {"p['b']": PARAMS["b"], "p['v']": PARAMS["v"], "x": X}
     given = [arguments.get(port.name, points) for port in module.arguments]
     np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)
+
+
+def on_each_device(w, x):
+    """Each device says that the gradient of its own example is that of all."""
+    mesh = AbstractMesh((B,), ("data",), axis_types=(AxisType.Auto,))
+    gradient, every = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2)), P("data")
+    return jax.shard_map(
+        gradient, mesh=mesh, in_specs=(P(), every), out_specs=P(), check_vma=False
+    )(w, x)
+
+
+def test_what_devices_disagree_on_is_refused():
+    lowered = jax.jit(on_each_device).trace(PARAMS["v"], X).lower(lowering_platforms=("cpu",))
+    with pytest.raises(hs.Refusal, match="devices return different values") as refused:
+        hs.rewrite_module(lowered.as_text(debug_info=True), batch=["x"], statistics=hs.norms())
+    assert refused.value.op == "sdy.manual_computation"
+    assert refused.value.where in lines_of(on_each_device)
+    assert refused.value.help.startswith("add jax.lax.pmean over all the axes")

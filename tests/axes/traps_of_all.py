@@ -299,3 +299,58 @@ def steps_of_each(w, x):
     h = lax.stop_gradient(x @ w)
     steps = lax.while_loop(lambda s: jnp.any(s[0] > 0.3), step, (h, 0 * h))[1]
     return jnp.mean(hidden(w, x * steps))
+
+
+@mixes
+def kept_up_under_the_same_bound_of_another(w, x):
+    """Of another feature."""
+    bound = 0.3 * jnp.sign(w[0, 0]) ** 2
+    halved = lambda h: jnp.where((h[:, 1] > bound)[:, None], h / 2, h)  # noqa: E731
+    going = lambda h: jnp.any(h[:, 0] > bound)  # noqa: E731
+    h = lax.stop_gradient(x @ w)
+    h = lax.while_loop(
+        lambda s: going(s[0]) & (s[1] < 4), lambda s: (halved(s[0]), s[1] + 1), (h, 0)
+    )
+    return jnp.mean(hidden(w, x * h[0]))
+
+
+@mixes
+def kept_up_where_a_half_is_going(w, x):
+    return until(lambda h: h > 0.3, lambda h: h / 2 > 0.05)(w, x)
+
+
+@mixes
+def going_where_a_half_is_kept_up(w, x):
+    return until(lambda h: h / 2 > 0.15, lambda h: h > 0.05)(w, x)
+
+
+@mixes
+def kept_up_by_another_function(w, x):
+    return until(lambda h: jnp.tanh(h) > 0.3, lambda h: jnp.exp(h) > 0.3)(w, x)
+
+
+@mixes
+def kept_up_by_the_largest_feature(w, x):
+    smallest, largest = lambda h: h.min(1, keepdims=True), lambda h: h.max(1, keepdims=True)
+    return until(lambda h: smallest(h) > -0.3, lambda h: largest(h) > -0.3)(w, x)
+
+
+@exact
+def kept_up_by_rows(w, x):
+    going = lambda h: jnp.abs(h[:, 0]) > 0.1  # noqa: E731
+    halved = lambda h: jnp.where(going(h)[:, None], h / 2, h)  # noqa: E731
+    h = lax.while_loop(lambda h: jnp.any(going(h)), halved, lax.stop_gradient(x @ w))
+    return jnp.mean(hidden(w, x * h))
+
+
+@mixes
+def a_flag_that_falls_while_others_go_on(w, x):
+    """No flag of who is done."""
+
+    def step(s):
+        h, alive, flag, i = s
+        return jnp.where(alive, h / 2, h), alive & (h > 0.3), flag & (i < 3), i + 1
+
+    h = lax.stop_gradient(x @ w)
+    h = lax.while_loop(lambda s: jnp.any(s[1]), step, (h, h > 0.3, h < 9, 0))
+    return jnp.mean(hidden(w, x * h[0]) * h[2])

@@ -285,3 +285,24 @@ def a_smooth_penalty_on_a_row_for_each(p, x):
 @exact
 def data_that_was_moved_nowhere(w, x):
     return jnp.mean(x @ w)
+
+
+@unshown
+def a_penalty_by_the_largest_weight(w, x):
+    """It is of the row of one example, whose share is not shown."""
+    weights = WEIGHTS * jnp.exp(w[0, 0])
+    return jnp.mean(weights[:, None] * hidden(w, x)) + jnp.max(weights) ** 2 * jnp.sum(w)
+
+
+def mask_of(x):
+    return (x[:, :1] > 0).astype(x.dtype)
+
+
+@exact(
+    own=lambda p, x, b: B * jnp.sum(mask_of(x)[b] * out(p, x[b])) / jnp.sum(mask_of(x)),
+    holds_data=True,
+    **BIASED,
+)
+def a_linear_mean_over_a_mask_of_data(p, x):
+    """Of the bias, a ratio of two sums of data: the divisor is the constant."""
+    return jnp.sum(mask_of(x) * out(p, x)) / jnp.sum(mask_of(x))

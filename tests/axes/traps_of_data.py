@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+import hlo_surgery as hs
 from tests.axes.traps import B, drawn, exact, mixes, unshown
 from tests.axes.traps_of_places import ORDER, hidden, labels
 
@@ -301,3 +302,84 @@ def spread_by_a_matrix(w, x):
 @mixes
 def spread_in_part(w, x):
     return jnp.sum((MATRIX[:, 1:] @ jnp.tanh(x[:-1] * x[1:]) * x) @ w[0]) / B
+
+
+EVEN = np.arange(B)[:, None] % 2 == 0
+
+
+@unshown
+def a_marked_constant_as_a_term(w, x):
+    return jnp.mean(hidden(w, x)) + jnp.sum(hs.constant(hidden(w, x).mean(0)) @ w)
+
+
+@mixes
+def mixed_beside_a_marked_constant(w, x):
+    h = x @ w
+    return jnp.mean((h - h.mean(0)) ** 2 * hs.constant(h.mean(0)))
+
+
+@exact(own=lambda w, x, b: jnp.mean(hidden(w, x[b]) * jnp.mean(x)), holds_data=True)
+def data_behind_a_barrier(w, x):
+    return jnp.mean(hidden(w, x) * jnp.mean(lax.optimization_barrier(x)))
+
+
+@mixes
+def the_mean_in_the_place_of_some(w, x):
+    return jnp.mean(hidden(w, jnp.where(EVEN, jnp.mean(x), x)))
+
+
+@mixes
+def the_mean_in_some_steps(w, x):
+    mean = jnp.mean(x)
+    step = lambda i, c: c + jnp.mean(hidden(w, jnp.where(i % 2 == 0, mean, x[i])))  # noqa: E731
+    return lax.fori_loop(0, B, step, 0.0) / B
+
+
+@exact(own=lambda w, x, b: jnp.mean(hidden(w, jnp.mean(x) + 0 * x[b])), holds_data=True)
+def the_mean_in_the_place_of_all(w, x):
+    """What parameters alone choose, they choose for all."""
+    return jnp.mean(hidden(w, jnp.where(jnp.sum(w**2) > 0, jnp.mean(x), x)))
+
+
+@unshown
+def parameters_written_over_an_example(w, x):
+    return jnp.mean(hidden(w, x.at[jnp.array([2])].set(w[:1])))
+
+
+@unshown
+def parameters_written_over_examples_of_a_linear_loss(w, x):
+    """Row b is example b's, but the gradient is a constant."""
+    return jnp.mean((x @ w).at[jnp.array([2, 0])].set(w[:2]))
+
+
+@unshown
+def parameters_added_to_examples_in_another_order(w, x):
+    weights = jnp.arange(1.0, B + 1)[:, None]
+    return jnp.mean((x @ w).at[jnp.arange(B)[::-1]].add(weights * w[0]))
+
+
+@unshown
+def parameters_written_where_they_say(w, x):
+    """Over the features of the example that a parameter names."""
+    return jnp.mean(x.at[jnp.argmax(w[:, :1], 0)].set(w[:1]) @ w)
+
+
+@unshown
+def parameters_written_into_a_row(w, x):
+    return jnp.mean(lax.dynamic_update_slice(x @ w, w[:1], (jnp.argmax(w[:, 0]), 0)))
+
+
+@unshown
+def parameters_stacked_between_examples(w, x):
+    h = x @ w
+    return jnp.mean(jnp.arange(1.0, B + 1)[:, None] * jnp.stack([w[0], h[1], w[1], h[3]]))
+
+
+@exact
+def parameters_written_over_a_feature_of_a_linear_loss(w, x):
+    return jnp.mean((x @ w).at[:, jnp.array([2])].set(w[0, 0]))
+
+
+@exact
+def parameters_written_over_a_feature(w, x):
+    return jnp.mean(hidden(w, x.at[:, jnp.array([2])].set(w[0, 0])))

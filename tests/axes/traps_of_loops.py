@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.axes.traps import B, exact, mixes
+from tests.axes.traps import B, exact, mixes, unshown
 from tests.axes.traps_of_places import hidden, labels
 
 
@@ -301,3 +301,46 @@ def one_order_or_the_other(w, x):
     turned = x.reshape(2, 3).T.reshape(6)
     chosen = lax.cond(w > -5, lambda: x, lambda: turned)
     return jnp.mean(jnp.tanh(w * turned) * chosen)
+
+
+@unshown(w=(3,))
+def a_shift_in_discounted_steps(w, x):
+    return lax.scan(lambda c, e: (0.9 * c + jnp.sum(e + w), None), 0.0, x)[0]
+
+
+@unshown(w={"b": (3,), "v": (2,)})
+def a_shift_in_discounted_steps_beside_a_penalty(p, x):
+    return a_shift_in_discounted_steps(p["b"], x) + jnp.sum(p["v"] ** 2)
+
+
+@exact(
+    own=lambda p, x, b: total(p["w"], x[b]) + jnp.sum(p["v"] ** 2),
+    w={"w": (3, 3), "v": (3, 3)},
+)
+def a_penalty_on_what_meets_none(p, x):
+    return one_by_one(p["w"], x) + jnp.sum(p["v"] ** 2)
+
+
+@exact
+def a_penalty_in_every_layer(w, x):
+    step = lambda t, c: 0.5 * c + jnp.sum(w ** (t + 1))  # noqa: E731
+    return lax.fori_loop(0, 3, step, jnp.mean(hidden(w, x)))
+
+
+@exact(own=lambda w, x, b: w[0, 0] * total(w, x[b]))
+def microbatches_unrolled(w, x):
+    """The factor's gradient is the losses of all steps, one behind the other."""
+    step = lambda c, rows: (c + w[0, 0] * total(w, rows), None)  # noqa: E731
+    return lax.scan(step, 0.0, halves(x), unroll=2)[0] / B
+
+
+@mixes
+def data_so_far_or_of_all(w, x):
+    """Which of them is a parameter's choice."""
+    whole = jnp.sum(x)
+
+    def step(c, e):
+        c = c + jnp.sum(e)
+        return c, total(w, e) * lax.cond(jnp.sum(w**2) > 0, lambda: c, lambda: whole)
+
+    return jnp.mean(lax.scan(step, 0.0, x)[1])

@@ -313,6 +313,15 @@ def a_kernel_for_each_image(w, x):
     return jnp.mean(jax.vmap(one)(x) ** 2)
 
 
+@exact(x=(6, 6))
+def a_kernel_for_each_image_of_each_group(w, x):
+    def one(e):
+        return lax.conv(e.reshape(1, 2, 3), hidden(w, e.reshape(2, 3))[None], (1,), "SAME")
+
+    groups = x.reshape(-1, min(2, len(x)), 6)
+    return jnp.mean(jax.vmap(jax.vmap(one))(groups) ** 2)
+
+
 @unshown
 def a_convolution_of_width_one(w, x):
     """The batch is what it slides along."""

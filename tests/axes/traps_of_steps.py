@@ -30,6 +30,24 @@ def added(step, start=0.0):
     return lambda p, xs: lax.scan(lambda c, e: (step(p, c, e), None), start, xs)[0]
 
 
+@exact(own=weighed(WEIGHTS / WEIGHTS.sum()), **BIASED)
+def weights_by_their_sum(p, x):
+    weights = jnp.exp(jnp.log(WEIGHTS))
+    return added(lambda p, c, a: c + a[0] / weights.sum() * one(p, a[1]))(p, (weights, x))
+
+
+@exact(own=lambda w, x, b: jnp.mean(x**2) * jnp.sum(hidden(w, x[b])), holds_data=True)
+def the_mean_of_data_in_each_step(w, x):
+    mean = jnp.mean(x**2) / B
+    return added(lambda w, c, e: c + mean * jnp.sum(hidden(w, e)))(w, x)
+
+
+@exact(own=lambda w, x, b: B * (jnp.sum(hidden(w, x[b])) + jnp.sum(w[b % D] ** 2)))
+def a_penalty_on_one_row_in_each_step(w, x):
+    step = lambda i, c: c + jnp.sum(hidden(w, x[i])) + jnp.sum(w[i % D] ** 2)  # noqa: E731
+    return lax.fori_loop(0, B, step, 0.0)
+
+
 @unshown(**BIASED)
 def discounted_so_far(p, x):
     return added(lambda p, c, e: 0.9 * c + one(p, e))(p, x)
@@ -281,6 +299,11 @@ def one_or_a_constant(w, x):
     return lax.cond(w[0, 0] > 0, lambda: jnp.sum(hidden(w, x[0])), lambda: jnp.sum(w**3))
 
 
+@unshown
+def a_penalty_beside_one_example(w, x):
+    return jnp.sum(hidden(w, x[0])) + jnp.sum(w**2)
+
+
 @mixes
 def two_rows_of_a_layer(w, x):
     h = hidden(w, x)
@@ -323,3 +346,17 @@ def sums_of_data_contracted(w, x):
 @mixes
 def a_sum_of_data_to_a_power(w, x):
     return jnp.sum(w) * jnp.sum(x) ** 3
+
+
+def turned(weights):
+    return weights.reshape(2, 3).T.reshape(6)
+
+
+@exact(
+    own=lambda p, x, b: turned(turned(jnp.arange(6.0)))[b] * jnp.mean(out(p, x[b])),
+    x=(6, D),
+    **BIASED,
+)
+def weights_turned_in_every_step(p, x):
+    weights = lax.fori_loop(0, 2, lambda _, c: turned(c), jnp.arange(6.0))
+    return jnp.mean(weights[:, None] * out(p, x))
