@@ -253,7 +253,18 @@ def _behind_step(state: State, op: Operation, value: Value, own: list[Digit]) ->
             return SHARED
         return Mixed(reason_at(mlir.defining_operation(value) or op, reasons.NOW_ONE))
     site = known.site or mlir.defining_operation(value) or op
+    if known.bare and _rests_on_others(state, op, value):
+        known = replace(known, term=known.term or reason_at(site, reasons.ROW_OF_EACH))
     return replace(known, summed=known.summed | stepped, site=site)
+
+
+def _rests_on_others(state: State, op: Operation, value: Value) -> bool:
+    """Whether a step's constant is made of what constants of other steps have handed on: in the
+    place of what was before, it is not this step's alone.
+    """
+    made = closure([value], mlir.made_of)
+    handed = (state.of(v) for v in op.regions[1].blocks[0].arguments if v in made)
+    return any(isinstance(c, Batched) and c.bare and c.running for c in handed)
 
 
 def _leave(state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]) -> None:

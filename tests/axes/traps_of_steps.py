@@ -360,3 +360,16 @@ def turned(weights):
 def weights_turned_in_every_step(p, x):
     weights = lax.fori_loop(0, 2, lambda _, c: turned(c), jnp.arange(6.0))
     return jnp.mean(weights[:, None] * out(p, x))
+
+
+@unshown
+def a_schedule_that_is_learned(w, x):
+    """Each step's rests on all before, and the start takes of all steps."""
+    steps = lax.scan(lambda c, a: (c * c, c + a @ w), w[0, :1] + jnp.zeros(w.shape[1]), x)[1]
+    return jnp.mean(steps)
+
+
+@unshown
+def a_start_that_weights_of_the_batch_carry_on(w, x):
+    step = lambda c, a: (c * a[1], c + jnp.tanh(a[0] @ w))  # noqa: E731
+    return jnp.mean(lax.scan(step, w[0], (x, jnp.asarray([0.5, 0.25, 2.0, 3.0])))[1])
