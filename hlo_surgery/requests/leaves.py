@@ -230,8 +230,13 @@ def trace_context() -> Hashable:
     >>> outside == trace_context()
     True
     """
+    return _nothing.trace().jaxpr, tuple(jax_options().values())
+
+
+def jax_options() -> dict[str, Any]:
+    """The value that every option of JAX has here, by name."""
     config: Any = jax.config
-    return _nothing.trace().jaxpr, tuple(getattr(config, name, None) for name in config.values)
+    return {name: getattr(config, name, None) for name in config.values}
 
 
 @jax.jit

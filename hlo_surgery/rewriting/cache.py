@@ -13,6 +13,7 @@ import hashlib
 import io
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -25,6 +26,7 @@ import jax
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.plan import Plan
+from hlo_surgery.requests.leaves import jax_options
 
 # What a version tells of: code that does not change while that stays the same.
 OWN = __name__.partition(".")[0]
@@ -43,9 +45,17 @@ def cached(code: mlir.Module, asked: Sequence[Any], make: Callable[[mlir.Module]
     made = mlir.clone(code)
     plan = make(made)
     if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, pickle.dumps((mlir.to_bytecode(made), plan)))
+        _write(path, (mlir.to_bytecode(made), plan))
     return made, plan
+
+
+def _write(path: Path, held: tuple[bytes, Plan]) -> None:
+    """Keep what was made, with a warning where that fails, as JAX's cache has it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, pickle.dumps(held))
+    except OSError as problem:
+        warnings.warn(f"what was rewritten is not kept: {problem}", stacklevel=2)
 
 
 def _read(path: Path) -> Made | None:
@@ -72,9 +82,7 @@ def _path(code: mlir.Module, asked: Sequence[Any]) -> Path | None:
 
 def _options() -> list[str]:
     """What JAX's options are, but where it keeps things."""
-    config: Any = jax.config
-    names = sorted(name for name in config.values if "cache" not in name)
-    return [f"{name}={getattr(config, name, None)!r}" for name in names]
+    return [f"{name}={own!r}" for name, own in sorted(jax_options().items()) if "cache" not in name]
 
 
 @cache

@@ -272,11 +272,16 @@ def _calling(step: Step, how: Contracting, transpose: Operation | None) -> _Call
     return _Call(step.inputs, mlir.results(transpose or step.op), made, raised is not None)
 
 
-def _turned(site: Step, how: Contracting) -> Raised | None:
+def _turned(site: Step, how: Contracting) -> Raised:
     """A site with the transpose behind it."""
-    dtype = dtype_of(site.op.results[0])
-    raised = dot_general(site.op, wide_dtype(dtype) if how.wide else dtype, is_turned=True)
-    return partial(_from_wide, raised) if raised and how.wide and how.upcast else raised
+    raised = dot_general(site.op, _made_in(site, how), is_turned=True)
+    assert raised is not None
+    return partial(_from_wide, raised) if how.wide and how.upcast else raised
+
+
+def _made_in(step: Step, how: Contracting) -> np.dtype:
+    dtype = dtype_of(step.op.results[0])
+    return wide_dtype(dtype) if how.wide else dtype
 
 
 def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
@@ -285,8 +290,7 @@ def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
 
 def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
     """An add as a scatter, whose updates are all that needs to be scaled."""
-    dtype = dtype_of(step.op.results[0])
-    dtype = wide_dtype(dtype) if how.wide else dtype
+    dtype = _made_in(step, how)
     scatter = scatter_onto(onto, dtype)
 
     def made(

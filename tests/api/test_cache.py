@@ -108,6 +108,12 @@ def test_a_damaged_file_is_made_anew(folder, rewritings):
     assert len(rewritings) == 2
 
 
+def test_a_folder_that_cannot_be_written_stops_nothing(folder):
+    folder.write_text("a file in its place")
+    with pytest.warns(UserWarning, match="what was rewritten is not kept"):
+        found(hs.norms())
+
+
 def test_it_is_off_where_jax_has_none(rewritings):
     for _ in range(2):
         found(hs.norms())
