@@ -15,6 +15,10 @@ Scatter onto: the sum of a scatter into zeros and of another value, as a scatter
 The gradient of a table that is both looked up and multiplied by (a tied embedding and head) is such
 a sum. Scattered into place, an example's rows cost what the rows take, and never a table of zeros.
 
+Turned sites: a contraction and the transpose behind it, by the operands in the other order.
+
+    %m = dot_general %x, %dy over b ; %g = transpose %m    =>    %g = dot_general %dy, %x over b
+
 Split examples: the rows of a `Split` operand as [B, ...], and weights laid along them.
 
 a digit to the front:         [.., before * n * after, ..]  ->  [n, .., before * after, ..]
@@ -51,7 +55,9 @@ from hlo_surgery.passes.ir.traits import (
 from hlo_surgery.passes.raising.contractions import with_element_types
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.steps import Input, Place, Split, Step, is_made
+from hlo_surgery.passes.terms.steps import Input, Place, Split, Step, contracted, is_made
+
+DOT = "stablehlo.dot_general"
 
 
 @dataclass(frozen=True)
@@ -185,10 +191,39 @@ class Onto:
         return [step.op.results[0] for step in (self.scatter, *self.moves)]
 
 
+def turned_sites(steps: Sequence[Step]) -> dict[Value, Operation]:
+    """By what a site contracts, the one op that uses it, a transpose that puts the second operand's
+    dimensions before the first's: the operands in the other order make that at once. XLA would read
+    across what is contracted, once for each use and step of a loop.
+    """
+    dots = [step.op for step in steps if step.is_site and step.op.name == DOT]
+    sites = {op.results[0]: op for op in dots if raise_op(op)}
+    uses = _uses(steps)
+    return {
+        made: step.op
+        for step in steps
+        if step.op.name == "stablehlo.transpose"
+        and (made := step.op.operands[0]) in sites
+        and uses[made] == 1
+        and list(integers(step.op, "permutation")) == _turned_order(sites[made])
+    }
+
+
+def _uses(steps: Sequence[Step]) -> Counter[Value]:
+    return Counter(value for step in steps for value, _ in step.inputs)
+
+
+def _turned_order(site: Operation) -> list[int]:
+    left = contracted(site)[0]
+    kept, end = len(left.batch), len(mlir.shape(site.results[0]))
+    first = kept + len(left.free)
+    return [*range(kept), *range(first, end), *range(kept, first)]
+
+
 def scatters_onto(steps: Sequence[Step]) -> dict[Value, Onto]:
     """By its result, each add of a scatter into zeros that serves nothing else."""
     makers = {step.op.results[0]: step for step in steps}
-    uses = Counter(value for step in steps for value, _ in step.inputs)
+    uses = _uses(steps)
     adds = [step for step in steps if step.op.name == "stablehlo.add"]
     found = {step.op.results[0]: _scattered(step, makers, uses) for step in adds}
     return {value: onto for value, onto in found.items() if onto is not None}

@@ -14,7 +14,6 @@ its own. Their sum is rounded once, as the module's is, or not at all where the 
 it has rounded; and the gradient can be taken from the same tensor as its statistics.
 """
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +29,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer, integers
+from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
@@ -43,6 +42,7 @@ from hlo_surgery.passes.terms.site_functions import (
     exposed_split,
     scatter_onto,
     scatters_onto,
+    turned_sites,
 )
 from hlo_surgery.passes.terms.steps import (
     Axis,
@@ -52,7 +52,6 @@ from hlo_surgery.passes.terms.steps import (
     Lifted,
     Split,
     Step,
-    contracted,
     is_made,
 )
 
@@ -61,9 +60,8 @@ def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
     return scatter(op, dtype) if all(added_results(op)) else None
 
 
-DOT = "stablehlo.dot_general"
 CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
-    DOT: dot_general,
+    "stablehlo.dot_general": dot_general,
     "stablehlo.convolution": convolution_by_patches,
 }
 SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
@@ -222,7 +220,7 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     """The steps of a slice in order, scatters where what they are added to is known."""
     onto = scatters_onto(sliced.steps)
     replaced = {value for each in onto.values() for value in each.replaced}
-    turned = _turned_sites(sliced)
+    turned = turned_sites(sliced.steps)
     replaced |= {op.results[0] for op in turned.values()}
     left = [step for step in sliced.steps if step.op.results[0] not in replaced]
     return [
@@ -234,31 +232,6 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
         )
         for step in left
     ]
-
-
-def _turned_sites(sliced: GradientSlice) -> dict[Value, Operation]:
-    """By what a site contracts, the one op that uses it, a transpose that puts the second operand's
-    dimensions before the first's: the operands in the other order make that at once. XLA would read
-    across what is contracted, once for each use and step of a loop.
-    """
-    dots = [step.op for step in sliced.steps if step.is_site and step.op.name == DOT]
-    sites = {op.results[0]: op for op in dots if raise_op(op)}
-    used = Counter(value for step in sliced.steps for value in step.op.operands)
-    return {
-        made: step.op
-        for step in sliced.steps
-        if step.op.name == "stablehlo.transpose"
-        and (made := step.op.operands[0]) in sites
-        and used[made] == 1
-        and list(integers(step.op, "permutation")) == _turned_order(sites[made])
-    }
-
-
-def _turned_order(site: Operation) -> list[int]:
-    left = contracted(site)[0]
-    kept, end = len(left.batch), len(mlir.shape(site.results[0]))
-    first = kept + len(left.free)
-    return [*range(kept), *range(first, end), *range(kept, first)]
 
 
 def _keeps_factor(step: Step, made: Container[Value]) -> bool:
