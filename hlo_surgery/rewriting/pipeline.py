@@ -11,7 +11,7 @@ from inspect import signature
 from typing import Any, Unpack
 
 from hlo_surgery.module import Module, Source, load
-from hlo_surgery.passes.axes.verdicts import holds_constant
+from hlo_surgery.passes.axes.verdicts import constant_terms, holds_constant
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
@@ -341,5 +341,6 @@ def _refuse_unprotected(module: Analysed, request: Request) -> None:
         )
         raise Refusal(replace(reason, why=why, help=PRIVATE_HELP), private[0])
     padded = private and request.is_real is not None and request.size > 1
-    if padded and any(holds_constant(module.axes.state, g) for g in module.gradients):
+    state = module.axes.state
+    if padded and any(holds_constant(state, g, constant_terms(state, g)) for g in module.gradients):
         raise shared_by_real(private[0])

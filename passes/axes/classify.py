@@ -12,6 +12,7 @@ classified      Shared, Batched or Mixed, in one forward pass
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from hlo_surgery.passes.axes import control_flow, reasons
 from hlo_surgery.passes.axes.constants import (
@@ -33,10 +34,12 @@ from hlo_surgery.passes.axes.state import (
     Batched,
     Class,
     Form,
+    Lies,
     Mixed,
     Shared,
     State,
     is_free,
+    is_plain,
     is_rows,
     is_sum,
 )
@@ -46,20 +49,21 @@ from hlo_surgery.passes.ir.errors import Reason, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.ir.traits import integers
 from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.structure import Taking
 from hlo_surgery.passes.structure.unification import structured
 
 
 def classify_block(state: State, block: Block) -> None:
     """Classify what a block's ops make, in order; its arguments have classes already."""
-    for op in mlir.operations(block)[:-1]:
-        if op.name == "stablehlo.while":
-            control_flow.classify_loop(state, op, classify_block)
-        elif op.name in mlir.CONTROL_FLOW:
-            control_flow.classify_branches(state, op, classify_block)
-        elif op.name == mlir.BARRIER:
-            _classify_barrier(state, op)
-        elif len(op.results):
-            _classify_op(state, op)
+    for taking in state.structure.ops[block]:
+        if taking.name == "stablehlo.while":
+            control_flow.classify_loop(state, taking.op, classify_block)
+        elif taking.name in mlir.CONTROL_FLOW:
+            control_flow.classify_branches(state, taking.op, classify_block)
+        elif taking.name == mlir.BARRIER:
+            _classify_barrier(state, taking.op)
+        elif taking.results:
+            _classify_op(state, taking)
 
 
 def _classify_barrier(state: State, op: Operation) -> None:
@@ -76,41 +80,58 @@ def _classify_barrier(state: State, op: Operation) -> None:
         state.classes[result] = settled(state, result, known, result in state.trained)
 
 
-def _classify_op(state: State, op: Operation) -> None:
-    operands, results = mlir.operands(op), mlir.results(op)
+def _classify_op(state: State, taking: Taking) -> None:
+    op, _, operands, results = taking
     captured = mlir.captured(op)
-    if not state.trained.isdisjoint([*operands, *captured]):
+    if not (state.trained.isdisjoint(operands) and state.trained.isdisjoint(captured)):
         state.trained.update(results)
     if state.held:
         state.trained -= state.held.intersection(results)
     state.taken.pop(results[0], None)
     classes = [state.of(v) for v in operands]
-    if not captured and all(c is SHARED for c in classes) and not any(map(state.places, operands)):
+    lies = [state.lies(v) for v in operands]
+    if not captured and all(c is SHARED for c in classes) and not any(each.places for each in lies):
         # So is half of a module: no example, nor anything that lies along the batch.
-        state.classes.update(dict.fromkeys(results, SHARED))
+        for result in results:
+            state.classes[result] = SHARED
         return
-    plain = not captured and all(c is SHARED or c is ROWS for c in classes)
-    form = _form(state, op, classes, [*operands, *results]) if plain else None
-    if form in state.made:
-        state.classes.update(dict.fromkeys(results, ROWS))
+    form = None if captured else _form(state, taking, classes, lies)
+    if made := state.made.get(form) if form else None:
+        for result, known in zip(results, made, strict=True):
+            state.classes[result] = _of_form(op, classes, known)
         return
     found = _made(state, op, classes, captured)
-    if form and all(c is ROWS for c in found):
-        state.made.add(form)
+    plain = all(isinstance(c, Batched) and is_plain(c) for c in found)
+    if form and plain and results[0] not in state.taken:
+        state.made[form] = found
     for result, known in zip(results, found, strict=True):
         state.classes[result] = settled(state, result, known, result in state.trained)
 
 
 def _form(
-    state: State, op: Operation, classes: Sequence[Class], values: Sequence[Value]
+    state: State, taking: Taking, classes: Sequence[Class], lies: Sequence[Lies]
 ) -> Form | None:
-    """All that decides whether an op makes rows of rows and of what is nobody's: its factors, which
-    operands are rows, where the batch lies in each value, and the steps around. Half of the ops of
-    a module are as others are.
+    """All that decides what an op makes of rows, sums and what is nobody's: its factors, which
+    operands are what, where the batch lies in each value, the steps around, and what a body adds
+    up. Half of the ops of a module are as others are.
     """
-    link = state.link(op)
-    laid = tuple(map(state.laid, values))
-    return link and (link, tuple(c is ROWS for c in classes), laid, tuple(state.scope))
+    link = state.structure.links.get(taking.results[0])
+    if link is None or not all(map(is_plain, classes)):
+        return None
+    summed = tuple(c.summed if isinstance(c, Batched) else None for c in classes)
+    if any(summed) and (state.scope or state.contribution):
+        return None
+    lies = *lies, *map(state.lies, taking.results)
+    adds = traits.added_results(taking.op) if taking.name in traits.SUMMING_BODIES else []
+    return link, summed, lies, tuple(state.scope), tuple(adds)
+
+
+def _of_form(op: Operation, classes: Sequence[Class], made: Class) -> Class:
+    """What an op makes, given what another one of its form does: the site is its own."""
+    if not isinstance(made, Batched) or made.site is None:
+        return made
+    sites = (c.site for c in classes if isinstance(c, Batched) and c.site is not None)
+    return replace(made, site=next(sites, op))
 
 
 def _made(
@@ -347,9 +368,10 @@ def find_axes(
 def _classified(
     state: State, block: Block, batch: Mapping[int, int], gradients: Collection[int]
 ) -> State:
-    state.held = held_values(block)
+    ops = mlir.nested_operations(cast(Any, block.owner).operation)
+    state.held = held_values(block, ops)
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
-    _classify(state, block, batch, trained | hidden_parameters(block, batch, gradients))
+    _classify(state, block, batch, trained | hidden_parameters(block, ops, batch, gradients))
     outputs = mlir.operands(mlir.return_operation(block))
     if any(_is_by_row(state, outputs[number]) for number in gradients):
         # It is no parameter's gradient then, and what it was taken with respect to is no data.

@@ -83,6 +83,15 @@ def is_free(known: Class) -> bool:
     return isinstance(known, Shared) and known.data is None
 
 
+def is_plain(known: Class) -> bool:
+    """Whether a value is nobody's, the examples' own or a sum of these, and nothing else is known
+    of it.
+    """
+    if not isinstance(known, Batched):
+        return known is SHARED
+    return not (known.at or known.term or known.bare or known.laid_out or known.running)
+
+
 def joined(one: Class, other: Class, mixed: Mixed) -> Class:
     """The least class that holds for either of two values; `mixed` where none does."""
     match one, other:
@@ -121,20 +130,25 @@ def same(one: Class, other: Class) -> bool:
 
 
 LaidAlong = tuple[tuple[int, Digit], ...]
-Laid = tuple[LaidAlong, ...]
-Form = tuple[Link, tuple[bool, ...], tuple[Laid, ...], tuple[Digit, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lies:
-    """Where the batch lies in dimensions of these digits: `places`, the dimensions by batch digit;
-    `laid`, of each dimension its digits, the minor first, and how many places one step along is.
+    """Where the batch lies in a value's dimensions: `places`, the dimensions by batch digit. Values
+    that have it alike have one of these.
     """
 
-    dims: Dims
     places: dict[Digit, list[int]]
-    laid: Laid
     digits: frozenset[Digit]
+
+
+Form = tuple[
+    Link,
+    tuple[frozenset[Digit] | None, ...],
+    tuple[Lies, ...],
+    tuple[Digit, ...],
+    tuple[bool, ...],
+]
 
 
 @dataclass
@@ -145,26 +159,25 @@ class State:
     where data of several examples was taken as a constant. `scope`: batch digits that loops around
     take step by step. `contribution`: whether all that is mixed counts as a constant. `wanted`:
     digits that turn out to be a batch digit, as where single examples are stacked in their order.
-    `made`: forms of ops that were found to make rows of rows.
+    `made`: what an op of some form was found to make.
     """
 
     structure: Structure
     batch: list[Digit]
     contribution: bool = False
-    classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
-    taken: dict[Value, list[Class]] = field(default_factory=dict[Value, list[Class]])
-    trained: set[Value] = field(default_factory=set[Value])
-    held: set[Value] = field(default_factory=set[Value])
-    data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
-    scope: list[Digit] = field(default_factory=list[Digit])
-    wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list[tuple[Digit, list[Digit]]])
-    offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict[Digit, tuple[Digit, int]])
-    made: set[Form] = field(default_factory=set[Form])
+    classes: dict[Value, Class] = field(default_factory=dict)
+    taken: dict[Value, list[Class]] = field(default_factory=dict)
+    trained: set[Value] = field(default_factory=set)
+    held: set[Value] = field(default_factory=set)
+    data: dict[Value, Reason] = field(default_factory=dict)
+    scope: list[Digit] = field(default_factory=list)
+    wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list)
+    offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict)
+    made: dict[Form, list[Class]] = field(default_factory=dict)
     # By the identity of lists of digits, which they hold, so that no other list has it.
-    _lies: dict[int, Lies] = field(default_factory=dict[int, Lies])
-    _along: dict[int, tuple[list[Digit], LaidAlong]] = field(
-        default_factory=dict[int, tuple[list[Digit], LaidAlong]]
-    )
+    _lies: dict[int, tuple[Dims, Lies]] = field(default_factory=dict)
+    _along: dict[int, tuple[list[Digit], LaidAlong]] = field(default_factory=dict)
+    _laid: dict[tuple[LaidAlong, ...], Lies] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.offsets = {digit: (digit, 0) for digit in self.batch}
@@ -197,39 +210,41 @@ class State:
 
     def places(self, value: Value) -> dict[Digit, list[int]]:
         """The dimensions of a value in which each batch digit lies."""
-        return self._lie(value).places
-
-    def laid(self, value: Value) -> Laid:
-        """Of each dimension its batch digits, and how many places one step along each is."""
-        return self._lie(value).laid
-
-    def lie_alike(self, one: Value, *others: Value) -> bool:
-        """Whether values of a shape have each batch digit at the same places of a dimension."""
-        return all(self.laid(one) == self.laid(other) for other in others)
+        return self.lies(value).places
 
     def digits(self, value: Value) -> frozenset[Digit]:
         """The batch digits that lie in a value's dimensions."""
-        return self._lie(value).digits
+        return self.lies(value).digits
 
-    def _lie(self, value: Value) -> Lies:
+    def lie_alike(self, one: Value, *others: Value) -> bool:
+        """Whether values of a shape have each batch digit at the same places of a dimension."""
+        return all(self.lies(one) is self.lies(other) for other in others)
+
+    def lies(self, value: Value) -> Lies:
+        """Where the batch lies in a value's dimensions."""
         dims = self.structure.of(value)
         found = self._lies.get(id(dims))
         if found is None:
-            found = self._lies[id(dims)] = self._lies_in(dims)
-        return found
+            found = self._lies[id(dims)] = dims, self._lies_in(dims)
+        return found[1]
 
     def _lies_in(self, dims: Dims) -> Lies:
-        places, laid = dict[Digit, list[int]](), tuple(map(self._laid_along, dims))
-        for dim, own in enumerate(laid):
-            for _, digit in own:
-                places.setdefault(self.offsets[digit][0], []).append(dim)
-        return Lies(dims, places, laid, frozenset(places))
+        laid = tuple(map(self._laid_along, dims))
+        found = self._laid.get(laid)
+        if found is None:
+            places = dict[Digit, list[int]]()
+            for dim, own in enumerate(laid):
+                for _, digit in own:
+                    places.setdefault(self.offsets[digit][0], []).append(dim)
+            found = self._laid[laid] = Lies(places, frozenset(places))
+        return found
 
     def _laid_along(self, digits: list[Digit]) -> LaidAlong:
+        """A dimension's batch digits, the minor first, and how many places one step along is."""
         known = self._along.get(id(digits))
         if known is None:
-            behind, own = 1, list[tuple[int, Digit]]()
-            for each in reversed(leaves(digits)):
+            behind, own, all = 1, list[tuple[int, Digit]](), leaves(digits)
+            for each in () if self.offsets.keys().isdisjoint(all) else reversed(all):
                 own += [(behind, each)] if each in self.offsets else []
                 behind *= each.size
             known = self._along[id(digits)] = digits, tuple(own)

@@ -26,10 +26,10 @@ from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit
 
 
-def holds_constant(state: State, gradient: Value) -> bool:
-    """Whether a gradient is, or has, a constant that is not zero."""
+def holds_constant(state: State, gradient: Value, terms: Sequence[Value]) -> bool:
+    """Whether a gradient is, or has, a constant that is not zero, given its constant `terms`."""
     known = state.of(gradient)
-    return (is_sum(known) or isinstance(known, Shared)) and bool(constant_terms(state, gradient))
+    return (is_sum(known) or isinstance(known, Shared)) and bool(terms)
 
 
 def constant_terms(state: State, value: Value) -> list[Value]:
@@ -50,18 +50,20 @@ def _next_terms(state: State, value: Value) -> list[Value]:
     if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
         return ties(value)
     summed = frozenset(i for i, c in enumerate(state.at(op)) if is_sum(c))
+    operands = mlir.operands(op)
     if not summed:
-        return [op.operands[i] for i in initial_operands(op)]
-    count = len(op.operands)
-    return [op.operands[i] for i in range(count) if is_linear(op, summed | {i})]
+        return [operands[i] for i in initial_operands(op)]
+    return [v for i, v in enumerate(operands) if i in summed or is_linear(op, summed | {i})]
 
 
-def has_rows_of_a_parameter(state: State, block: Block, gradient: Value) -> bool:
+def has_rows_of_a_parameter(
+    state: State, block: Block, gradient: Value, terms: Sequence[Value]
+) -> bool:
     """Whether a gradient with a constant part may be of a parameter of which each example meets a
     row of its own: its constant rows would be single examples'. By shape, since nothing else tells
-    which gradient is of which parameter.
+    which gradient is of which parameter. `terms`: its constant ones.
     """
-    if not holds_constant(state, gradient):
+    if not holds_constant(state, gradient, terms):
         return False
     whole = [a for a in block.arguments if a in state.trained and state.digits(a)]
     behind = _behind_taken(state, block, _taken_by_row, whole)
@@ -82,15 +84,10 @@ def is_met_singly(state: State, block: Block, gradient: Value) -> bool:
     return not met.isdisjoint(own) and len(alike) > len(set(own) - met)
 
 
-def is_weighed_by_steps(state: State, gradient: Value) -> bool:
-    """Whether a constant part is made in the steps of a loop over the examples of what differs from
-    step to step: it is each step's own, and not everybody's.
-    """
-    return any(_differs(state, v) for v in constant_terms(state, gradient))
-
-
 def _differs(state: State, value: Value) -> bool:
-    """Whether a constant within steps that take examples rests on what changes with the steps."""
+    """Whether a constant within steps that take examples rests on what changes with the steps: it
+    is each step's own then, and not everybody's.
+    """
     bodies = [op.regions[1].blocks[0] for op in loops_around(value) if _takes_examples(state, op)]
     made = closure([value], mlir.made_of) if bodies else set[Value]()
     return any(_changes(body, v) for body in bodies for v in made)
@@ -156,23 +153,22 @@ def _is_single(state: State, value: Value, known: Class) -> bool:
 
 
 def unseen_rows(
-    state: State, block: Block, gradients: Collection[int], size: int, output: Value
+    state: State, block: Block, gradients: Collection[int], size: int, terms: Sequence[Value]
 ) -> Value | None:
-    """What may lie row by row beside the examples, behind a constant part of an output: numbers
-    that are no parameter's, as many as a multiple of the examples, which nothing has aligned.
+    """What may lie row by row beside the examples, behind constant terms of an output: numbers that
+    are no parameter's, as many as a multiple of the examples, which nothing has aligned.
 
     `jax.jit` leaves out of a dump what no output needs: of `mean(mask * (x @ w + b))` the gradient
     of b needs the mask alone, and nothing shows that it met x. To be asked of modules that may lack
     such, and do not show their loss.
     """
-    starts = constant_terms(state, output)
-    if not starts:
+    if not terms:
         return None
     outputs = mlir.operands(mlir.return_operation(block))
     if any(_is_loss(state, v) for i, v in enumerate(outputs) if i not in gradients):
         return None
     own = {mlir.shape(outputs[number]) for number in gradients}
-    behind = ancestors(starts)
+    behind = ancestors(terms)
     return next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
 
 
@@ -231,24 +227,28 @@ UNSEEN_HELP = (
 
 
 def unseen_reason(
-    state: State, block: Block, gradients: Collection[int], size: int, output: Value
+    state: State, block: Block, gradients: Collection[int], size: int, terms: Sequence[Value]
 ) -> Reason | None:
-    """Why the constant part of an output may have a term for each example; None where it has not.
+    """Why the constant terms of an output may have one for each example; None where they have not.
     To be asked of a module that may lack what none of its outputs needs.
     """
-    rows = unseen_rows(state, block, gradients, size, output)
+    rows = unseen_rows(state, block, gradients, size, terms)
     if rows is None:
         return None
     users = [op for op in mlir.users(rows) if op.name not in RETURNS]
     return reason_at(users[0], UNSEEN, UNSEEN_HELP) if users else _at(rows, UNSEEN, UNSEEN_HELP)
 
 
-def undivided_reason(state: State, block: Block, output: Value) -> Reason | None:
-    """Why examples have no share of their own in an output of a block; None where they have."""
+def undivided_reason(
+    state: State, block: Block, output: Value, terms: Sequence[Value]
+) -> Reason | None:
+    """Why examples have no share of their own in an output of a block; None where they have.
+    `terms`: its constant ones.
+    """
     reason = _by_class(state, output)
-    if reason is None and has_rows_of_a_parameter(state, block, output):
+    if reason is None and has_rows_of_a_parameter(state, block, output, terms):
         return _at(output, BY_ROW, BY_ROW_HELP)
-    if reason is None and is_weighed_by_steps(state, output):
+    if reason is None and any(_differs(state, v) for v in terms):
         return _at(output, SINGLY, SINGLY_HELP)
     if reason is None and is_met_singly(state, block, output):
         return _at(output, SINGLY, SINGLY_HELP)

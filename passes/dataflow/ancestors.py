@@ -148,11 +148,10 @@ def holds_constant(op: Operation) -> bool:
     return op.name == mlir.BARRIER and HELD in op.attributes
 
 
-def held_values(block: Block) -> set[Value]:
+def held_values(block: Block, ops: Sequence[Operation]) -> set[Value]:
     """The results of marks, and what these are made of and what is returned is not, unless through
-    marks.
+    marks. `ops`: all of the block.
     """
-    ops = mlir.nested_operations(cast(Any, block.owner).operation)
     marked = [result for op in ops if holds_constant(op) for result in op.results]
     returned = mlir.returned(block) if marked else []
     return ancestors(marked) - past_marks(returned)
@@ -174,11 +173,11 @@ MADE_FROM = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_gen
 
 
 def hidden_parameters(
-    block: Block, batch: Collection[int], gradients: Collection[int]
+    block: Block, ops: Sequence[Operation], batch: Collection[int], gradients: Collection[int]
 ) -> set[Value]:
     """What may be parameters, or what these are made of, beside arguments of floats. Where each
     gradient has an argument of its shape, that is matrices of constants of such a shape alone. A
-    gradient of zeros needs none: what is not used may have been left out.
+    gradient of zeros needs none: what is not used may have been left out. `ops`: all of the block.
     """
     outputs = mlir.returned(block)
     own = [outputs[number] for number in gradients]
@@ -188,7 +187,7 @@ def hidden_parameters(
     others = [v for i, v in enumerate(block.arguments) if i not in batch]
     found = set[Value](others if missing else ())
     matrices = {shape for shape in asked if len(shape) > 1}
-    for op in mlir.nested_operations(cast(Any, block.owner).operation):
+    for op in ops:
         alike = is_table(op) and mlir.shape(op.results[0]) in matrices
         if alike or (missing and len(op.results) and _may_hold(op, missing)):
             found.update(op.results)

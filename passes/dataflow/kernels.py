@@ -57,8 +57,9 @@ class Rule:
 
 
 def populate(module: Module) -> None:
-    """Annotate every op with Shardy's rule, dropping rules that the module brought along."""
-    strip(module)
+    """Annotate every op that has none with Shardy's rule. Rules that a module brought along are no
+    rules: normalisation has dropped them.
+    """
     mlir.run_passes(module, "func.func(sdy-populate-op-sharding-rules)")
 
 

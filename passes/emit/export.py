@@ -24,7 +24,7 @@ from jax import export
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Module, stablehlo
-from hlo_surgery.passes.ir.modules import calls_of, drop_placement, inline_calls
+from hlo_surgery.passes.ir.modules import called, drop_placement, inline_calls
 
 # Of JAX's options that a `with` may set for one thread, those that numbers rest on: what is drawn
 # at random is something else with another default dtype.
@@ -181,7 +181,10 @@ def _on_mesh(module: Module) -> bytes:
 
 def _make_plain(code: Module) -> None:
     """Make a module in place of what XLA takes: StableHLO, and calls that are not too deep."""
-    if max(calls_of(code).values()) > DEEPEST_CALLS:
+    depths = dict[str, int]()
+    for name, calls in called(code).items():
+        depths[name] = 1 + max(map(depths.__getitem__, calls), default=0)
+    if max(depths.values()) > DEEPEST_CALLS:
         mlir.run_passes(code, "func.func(stablehlo-legalize-composite-to-call)")
         inline_calls(code)
     mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")

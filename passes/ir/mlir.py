@@ -212,8 +212,8 @@ def loops_around(value: Value) -> list[Operation]:
 
 def defining_operation(value: Value) -> Operation | None:
     """The op that makes this value, or None for a block argument."""
-    owner = cast(Any, value.owner)
-    return None if isinstance(owner, ir.Block) else cast(Operation, owner.operation)
+    owner: Any = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def made_by(value: Value, *names: str) -> Operation | None:
@@ -346,8 +346,8 @@ def text_attribute(op: Operation, name: str) -> str:
 
 def return_operation(block: Block) -> Operation:
     """The block's terminator."""
-    found = cast(Any, block).operations
-    return cast(Operation, found[len(found) - 1].operation)
+    found: Any = block.operations
+    return found[len(found) - 1].operation
 
 
 def returned(block: Block) -> list[Value]:

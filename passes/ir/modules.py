@@ -53,7 +53,7 @@ def check_structure(code: mlir.Module) -> None:
         raise ValueError(
             f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"
         )
-    calls_of(code)
+    called(code)
 
 
 def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
@@ -61,48 +61,50 @@ def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
     return {f.name.value: f for f in code.body.operations if isinstance(f, func.FuncOp)}
 
 
-def calls_of(code: mlir.Module) -> dict[str, int]:
-    """How many calls deep each reached function leads, by name, after all it calls, main last.
+def called(code: mlir.Module) -> dict[str, dict[str, list[Operation]]]:
+    """The calls in each reached function, by its name and by theirs, after all it calls, main last.
 
     Raises ValueError where one calls itself, or has no body of one block.
     """
     functions = functions_of(code)
     main = mlir.main_function(code)
     callees = {main.name.value: _callees(main, functions)}
-    depths: dict[str, int] = {}
+    found: dict[str, dict[str, list[Operation]]] = {}
     entered = {main.name.value: iter(callees[main.name.value])}
     while entered:
         name, remaining = next(reversed(entered.items()))
         callee = next(remaining, None)
         if callee is None:
-            depths[name] = 1 + max((depths[c] for c in callees[name]), default=0)
+            found[name] = callees[name]
             del entered[name]
         elif callee in entered:
             raise ValueError(
                 f"function @{callee} calls itself, by way of @{name}; a StableHLO module has no "
                 "recursion"
             )
-        elif callee not in depths:
+        elif callee not in found:
             callees[callee] = _callees(functions[callee], functions)
             entered[callee] = iter(callees[callee])
-    return depths
+    return found
 
 
-def _callees(function: func.FuncOp, functions: Functions) -> list[str]:
-    """The names of the functions that it calls."""
+def _callees(function: func.FuncOp, functions: Functions) -> dict[str, list[Operation]]:
+    """A function's calls, by the names of those that it calls."""
     if len(function.regions[0].blocks) != 1:
         many = len(function.regions[0].blocks) or "no"
         raise ValueError(
             f"function @{function.name.value} has {many} blocks; one is needed, its body"
         )
-    calls = [op for op in mlir.nested_operations(function.operation) if op.name == "func.call"]
-    names = dict.fromkeys(str(cast(Any, call.attributes["callee"]).value) for call in calls)
-    missing = [name for name in names if name not in functions]
+    found = dict[str, list[Operation]]()
+    for op in mlir.nested_operations(function.operation):
+        if op.name == "func.call":
+            found.setdefault(str(cast(Any, op.attributes["callee"]).value), []).append(op)
+    missing = [name for name in found if name not in functions]
     if missing:
         raise ValueError(
             f"function @{function.name.value} calls @{missing[0]}, which the module does not hold"
         )
-    return list(names)
+    return found
 
 
 def deepest_region(op: Operation) -> int:
@@ -130,12 +132,11 @@ LEGALISED = {
 }
 
 
-def flatten(module: Module) -> None:
+def flatten(module: Module, names: set[str]) -> None:
     """Put StableHLO's own ops of today in place of composites, CHLO and ops of older dumps, and
-    inline all calls.
+    inline all calls. `names`: of the ops that are there.
     """
-    names = mlir.op_names(module)
-    names |= {name.split(".")[0] for name in names}
+    names = names | {name.split(".")[0] for name in names}
     passes = [each for each, ops in LEGALISED.items() if not ops.isdisjoint(names)]
     mlir.run_passes(module, *(f"func.func({each})" for each in passes))
     inline_calls(module)
@@ -149,10 +150,10 @@ def inline_calls(module: Module) -> None:
     """
     functions = functions_of(module)
     main = mlir.main_function(module).name.value
-    for name in calls_of(module):
-        for op in mlir.nested_operations(functions[name].operation):
-            if op.name == "func.call":
-                _inline(functions[cast(Any, op.attributes["callee"]).value], op)
+    for calls in called(module).values():
+        for name, ops in calls.items():
+            for op in ops:
+                _inline(functions[name], op)
     for name, function in functions.items():
         if name != main:
             function.operation.erase()
@@ -244,7 +245,9 @@ def placed(value: Value) -> Value:
 
 
 def _drop_attributes(op: Operation, kind: str) -> None:
-    mlir.drop_attributes(op, ATTRIBUTES)
+    # Half of all ops have none.
+    if len(op.attributes):
+        mlir.drop_attributes(op, ATTRIBUTES)
     if kind == "func.func":
         for ports in ("arg_attrs", "res_attrs"):
             if ports in op.attributes:

@@ -81,7 +81,7 @@ def flat_function(functions: Functions, name: str) -> Module:
             copied.attributes["sym_name"] = ir.StringAttr.get("main" if each == name else each)
             made.body.append(copied)
     drop_placement(made)
-    flatten(made)
+    flatten(made, mlir.op_names(made))
     refuse_per_device(made)
     refuse_effects(made)
     return made

@@ -89,22 +89,23 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     does not fit.
     """
     names = mlir.op_names(module)
-    for stage, ops in FIRST.items():
-        if not ops.isdisjoint(names):
+    for stage, known in FIRST.items():
+        if not known.isdisjoint(names):
             stage(module)
-    flatten(module)
+    flatten(module, names)
     if custom_calls:
         declare_calls(module, custom_calls)
-    names = mlir.op_names(module)
+    ops = mlir.all_operations(module)
+    refuse_dynamic_shapes(ops)
+    names = {op.name for op in ops}
     if not names.isdisjoint({*COLLECTIVES, MANUAL, CUSTOM_CALL}):
         join_devices(module)
         refuse_per_device(module)
         names = mlir.op_names(module)
     constrained = CONSTRAINT in names and set_aside(module)
     drop_placement(module, but_meshes=constrained or bool(over_devices(module)))
-    refuse_dynamic_shapes(module)
-    for stage, ops in LAST.items():
-        if not ops.isdisjoint(names):
+    for stage, known in LAST.items():
+        if not known.isdisjoint(names):
             stage(module)
 
 

@@ -111,9 +111,10 @@ def _is_per_device(op: Operation) -> bool:
 HELP = "lower or export the function at fixed shapes"
 
 
-def refuse_dynamic_shapes(module: Module) -> None:
+def refuse_dynamic_shapes(ops: Sequence[Operation]) -> None:
     """Raise Refusal at the first op whose result has a size left open."""
-    for op in mlir.all_operations(module):
+    kinds = {result.type for op in ops for result in op.results}
+    for op in () if all(map(is_static, kinds)) else ops:
         if not all(is_static(result.type) for result in op.results):
             why = "the shape of what this op returns is known at run time only"
             raise Refusal(reason_at(op, why, HELP))

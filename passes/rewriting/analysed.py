@@ -19,7 +19,7 @@ import numpy as np
 
 from hlo_surgery.passes.axes.classify import find_axes
 from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.axes.verdicts import undivided_reason, unseen_reason
+from hlo_surgery.passes.axes.verdicts import constant_terms, undivided_reason, unseen_reason
 from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.dataflow.ancestors import ancestors, release_constants
 from hlo_surgery.passes.dataflow.kernels import Trusted, trusted
@@ -71,12 +71,11 @@ def undivided_outputs(roles: Roles, state: State, block: Block) -> dict[int, Rea
     if roles.size == 1:
         return {}
     outputs = mlir.operands(mlir.return_operation(block))
-    found = {
-        n: undivided_reason(state, block, outputs[n]) for n in [*roles.gradients, *roles.losses]
-    }
+    terms = {n: constant_terms(state, outputs[n]) for n in [*roles.gradients, *roles.losses]}
+    found = {n: undivided_reason(state, block, outputs[n], own) for n, own in terms.items()}
     if roles.pruned:
         asked = (state, block, roles.gradients, roles.size)
-        found |= {n: found[n] or unseen_reason(*asked, outputs[n]) for n in roles.gradients}
+        found |= {n: found[n] or unseen_reason(*asked, terms[n]) for n in roles.gradients}
     reasons = {n: reason for n, reason in found.items() if reason}
     reasons |= {n: as_loss(reasons[n]) for n in roles.losses if n in reasons}
     without = roles.contribution

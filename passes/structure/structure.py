@@ -7,7 +7,8 @@ It is filled by unification (`unification.py`), and then read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,23 @@ class Link:
     places: dict[int, int] = field(default_factory=dict)
     torn: list[Digit] = field(default_factory=list)
     alike: bool = False
+
+    @cached_property
+    def kept(self) -> list[list[Counted]]:
+        """The rows of the results, but for what is blocked: there they lie otherwise than what they
+        are made of.
+        """
+        blocked = self.blocked
+        return [
+            [None if own and not blocked.isdisjoint(own) else own for own in row]
+            for row in self.results
+        ]
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether no dimension counts by several factors."""
+        rows = (*self.operands, *self.results)
+        return all(own is None or len(own) == 1 for row in rows for own in row)
 
     def forget(self, dim: int) -> None:
         """Note that nothing is known along a dimension of those that have it."""
@@ -106,16 +124,27 @@ class Piece:
     high: int
 
 
+class Taking(NamedTuple):
+    """An op, its name, what it takes and what it makes: each is asked of the bindings once."""
+
+    op: Operation
+    name: str
+    operands: list[Value]
+    results: list[Value]
+
+
 @dataclass
 class Structure:
     """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result;
-    `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others.
+    `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others;
+    `ops`: of each block, but its terminator.
     """
 
     dims: dict[Value, Dims] = field(default_factory=dict)
     links: dict[Value, Link] = field(default_factory=dict)
     loops: dict[Block, CountedLoop] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
+    ops: dict[Block, list[Taking]] = field(default_factory=dict)
 
     def of(self, value: Value) -> Dims:
         """The digits of each dimension of a value, none where it has size 1."""

@@ -42,6 +42,7 @@ from hlo_surgery.passes.structure.structure import (
     Link,
     Shape,
     Structure,
+    Taking,
 )
 
 Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
@@ -68,22 +69,27 @@ def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Struc
 
 
 def _visit_block(known: Unifying, block: Block) -> None:
-    for op in mlir.operations(block)[:-1]:
-        _visit(known, op)
+    ops = mlir.operations(block)[:-1]
+    known.ops[block] = [Taking(op, op.name, mlir.operands(op), mlir.results(op)) for op in ops]
+    for taking in known.ops[block]:
+        _visit(known, taking)
 
 
-def _visit(known: Unifying, op: Operation) -> None:
-    if op.name == "stablehlo.while":
+def _visit(known: Unifying, taking: Taking) -> None:
+    op, name, operands, results = taking
+    if name == "stablehlo.while":
         _visit_loop(known, op)
-    elif op.name in mlir.CONTROL_FLOW:
+    elif name in mlir.CONTROL_FLOW:
         _visit_branches(known, op)
-    elif op.name == mlir.BARRIER:
-        for operand, result in zip(op.operands, op.results, strict=True):
+    elif name == mlir.BARRIER:
+        for operand, result in zip(operands, results, strict=True):
             known.alike(operand, result)
-    elif op.name == "stablehlo.reshape":
+    elif name == "stablehlo.reshape":
         _reshape(known, op)
-    elif len(op.results):
-        _link(known, op)
+    elif name in _SPECIAL:
+        known.links[results[0]] = _SPECIAL[name](known, op)
+    elif results and (name == CUSTOM_CALL or ATTRIBUTE in op.attributes):
+        _link(known, taking)
 
 
 def _visit_loop(known: Unifying, op: Operation) -> None:
@@ -132,38 +138,36 @@ def _reshape(known: Unifying, op: Operation) -> None:
     for one, two in aligned_runs(*flat):
         if not unify(one, two):
             torn += [*one, *two]
-    known.links[op.results[0]] = Link([], [], torn=torn)
+    kind = op.name, op.operands[0].type, op.results[0].type
+    link = Link([], [], torn=torn)
+    known.links[op.results[0]] = link if torn else known.kinds.setdefault(kind, link) or link
 
 
-def _link(known: Unifying, op: Operation) -> None:
+def _link(known: Unifying, taking: Taking) -> None:
     """Unify what shares a factor, and keep the link for whoever classifies the op."""
-    special = _SPECIAL.get(op.name)
-    if special:
-        known.links[op.results[0]] = special(known, op)
-        return
-    values = mlir.operands(op), mlir.results(op)
-    shapes = tuple(map(mlir.shape, values[0])), tuple(map(mlir.shape, values[1]))
-    link = linked(op, shapes, known.kinds)
+    op, name, operands, results = taking
+    link = linked(taking, known.kinds)
     if link is None:
         return
-    if op.name in ("stablehlo.gather", "stablehlo.scatter"):
+    if name in ("stablehlo.gather", "stablehlo.scatter"):
         places.align_own_rows(known, op, link)
     unified = _unify_alike if link.alike else _unify_factors
-    torn = unified(known, link, *values)
-    known.links[values[1][0]] = replace(link, torn=torn) if torn else link
+    torn = unified(known, link, operands, results)
+    known.links[results[0]] = replace(link, torn=torn) if torn else link
 
 
-def linked(op: Operation, shapes: Shapes, known: dict[object, Link | None]) -> Link | None:
-    """An op by the factors of its rule; None where it has none. `shapes`: of operands and results;
-    `known`: links of before, as a module has few kinds of ops.
+def linked(taking: Taking, known: dict[object, Link | None]) -> Link | None:
+    """An op by the factors of its rule; None where it has none. `known`: links of before, as a
+    module has few kinds of ops.
     """
-    attributes = op.attributes
+    op, name, operands, results = taking
     key = None
-    if ATTRIBUTE in attributes and op.name not in BY_MORE:
-        key = op.name, attributes[ATTRIBUTE], shapes
+    if name not in BY_MORE:
+        key = name, op.attributes[ATTRIBUTE], *[v.type for v in (*operands, *results)]
         if key in known:
             return known[key]
     rule = rule_of(op)
+    shapes = tuple(map(mlir.shape, operands)), tuple(map(mlir.shape, results))
     link = None if rule is None else _by_rule(rule, shapes)
     if key:
         known[key] = link
@@ -228,8 +232,9 @@ def _unify_alike(
     known: Unifying, link: Link, operands: list[Value], results: list[Value]
 ) -> list[Digit]:
     """The same for an op that keeps all dimensions, whose values have one list of digits then."""
-    dims, torn = known.of(operands[0]), list[Digit]()
-    for value in [*operands[1:], *results]:
+    first = next((v for v in operands if v in known.dims), operands[0])
+    dims, torn = known.of(first), list[Digit]()
+    for value in (*operands, *results):
         other = known.dims.setdefault(value, dims)
         if other is not dims:
             pairs = list(zip(dims, other, strict=True))
@@ -242,13 +247,16 @@ def _unify_factors(
 ) -> list[Digit]:
     """The digits of dimensions that share a factor and do not align."""
     torn, places = list[Digit](), dict[int, list[Digit]]()
+    if len(results) == 1 and not any(link.operands):
+        # Numbers alone, as many ops spread; what is made of them finds its digits as it is used.
+        return torn
     for value, row in zip(operands, link.operands, strict=True):
         torn += _unify_row(link, row, known.of(value), places)
-    for value, row in zip(results, link.results, strict=True):
-        # Along a blocked factor a result lies otherwise than what it is made of.
-        row = [None if own and not link.blocked.isdisjoint(own) else own for own in row]
+    for value, row in zip(results, link.kept, strict=True):
         if value not in known.dims:
             known.dims[value] = _made(mlir.shape(value), row, places)
+            if link.is_single:
+                continue
         torn += _unify_row(link, row, known.of(value), places)
     return torn
 
@@ -257,8 +265,8 @@ def _made(shape: Sequence[int], row: list[Counted], places: Places) -> Dims:
     """The digits of a result that nothing has looked at: those of its factors, as far as known."""
     found: Dims = []
     for size, own in zip(shape, row, strict=True):
-        known = places.get(own[0]) if own and len(own) == 1 else None
-        found.append([] if size == 1 else known or [Digit(size)])
+        new = [Digit(size)] if size > 1 else []
+        found.append(places.setdefault(own[0], new) if new and own and len(own) == 1 else new)
     return found
 
 

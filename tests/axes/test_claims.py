@@ -8,6 +8,7 @@ from hlo_surgery.passes.axes.state import Mixed, Shared, is_rows, is_sum
 from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.dataflow.kernels import call_names
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.normalize import normalize
 from tests.axes.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
 from tests.axes.probes import Probed, assert_claims_hold, mixes, reaches, source
 
@@ -85,8 +86,9 @@ def test_a_sharding_rule_of_its_author_says_nothing_of_independence():
         } : (tensor<3x4xf64>) -> tensor<3x4xf64>
         return %r : tensor<3x4xf64> }"""
     )
-    main = mlir.main_function(code)
+    normalize(code)
     kernels.populate(code)
+    main = mlir.main_function(code)
     (returned,) = mlir.operands(mlir.return_operation(mlir.body(main)))
     known = find_axes(main, {1: 0}, 3, []).of(returned)
     assert isinstance(known, Mixed)
