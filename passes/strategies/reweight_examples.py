@@ -7,7 +7,7 @@ No example's gradient is in memory, and there is no second backward pass. The sa
 differentiated by w, gives the inner products of every g_b with a direction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.gradient_slices import has_offset
-from hlo_surgery.passes.terms.monomials import laid_along, magnitudes, paired_dims
 from hlo_surgery.passes.terms.site_functions import laid_along_split
 from hlo_surgery.passes.terms.slice_functions import raise_wide
 from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Lifted, Split, Step, is_made
@@ -128,7 +127,7 @@ def weighted_site(
     weights: jax.Array,
     finite: jax.Array | None,
 ) -> list[jax.Array]:
-    """Operands in which the site is linear scaled by weights; all rid of what is not finite."""
+    """One operand in which the site is linear scaled by weights; all rid of what is not finite."""
     found = list(operands)
     carrying = [
         i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)
@@ -140,28 +139,13 @@ def weighted_site(
                 found[i],
                 jnp.zeros_like(found[i]),
             )
+    # The smaller one; of two alike the last, which came back through the loss: what came from in
+    # front, the first, would be kept beside its weighted self.
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
-    for i, takes in _taking(site, linear, found).items():
-        weight = along_examples(weights, site.inputs[i][1], found[i], known)
-        found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
+    number = min(reversed(linear), key=lambda i: found[i].size)
+    weight = along_examples(weights, site.inputs[number][1], found[number], known)
+    found[number] = found[number] * weight.astype(found[number].dtype)
     return found
-
-
-def _taking(
-    site: Step, linear: Sequence[int], operands: Sequence[jax.Array]
-) -> dict[int, jax.Array | bool]:
-    """Which operand takes an example's weight, and where: of two factors the larger, as the other
-    might underflow.
-    """
-    dims = paired_dims(site.op, [site.inputs[i][1] for i in linear])
-    if dims is None:
-        return {linear[0]: True}
-    first, second = (operands[i] for i in linear)
-    is_larger = magnitudes(first, dims[0]) >= magnitudes(second, dims[1])
-    return {
-        linear[0]: laid_along(is_larger, first, dims[0]),
-        linear[1]: laid_along(~is_larger, second, dims[1]),
-    }
 
 
 def _carries(axis: Axis) -> bool:
