@@ -12,9 +12,8 @@ import jax
 from hlo_surgery.frameworks.models import as_pytrees, differentiated, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import lower
-from hlo_surgery.module import Module, Source, load
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
+from hlo_surgery.module import Module
+from hlo_surgery.modules import fold_squared_sums
 from hlo_surgery.plan import Plan
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.leaves import (
@@ -251,23 +250,6 @@ def optimize(fun: Callable[..., Any]) -> "Optimized":
     if not callable(fun):
         raise TypeError(f"optimize takes a function, not {fun!r}")
     return Optimized(fun)
-
-
-def fold_squared_sums(module: Source) -> Module:
-    """The module with sums of squared outer products (or the like) contracted, as `optimize` does
-    for a function; results stay.
-
-    >>> import jax.numpy as jnp
-    >>> def second_moment(w, xs):
-    ...     one = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w)))
-    ...     return jnp.mean(jax.vmap(one, (None, 0))(w, xs) ** 2, 0)
-    >>> text = jax.jit(second_moment).lower(jnp.ones((3, 2)), jnp.ones((4, 3))).as_text()
-    >>> "4x3x2x" in text, "4x3x2x" in fold_squared_sums(text).text()
-    (True, False)
-    """
-    code = mlir.clone(load(module).code)
-    fold_in_place(code)
-    return Module(code)
 
 
 class Optimized:

@@ -13,6 +13,8 @@ from jax.core import Tracer
 
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors, is_factors
 
+__all__ = ["Eigenbases", "KroneckerFactors", "eigenbases", "gauss_newton_score", "sampled_labels"]
+
 
 def eigenbases(factors: Any) -> Any:
     """The eigenvectors of each of the `KroneckerFactors` in a pytree, as `Eigenbases`: in columns,
@@ -52,7 +54,7 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     >>> import hlo_surgery as hs
     >>> def loss(w, x, key):
     ...     scores = jax.nn.log_softmax(x @ w)
-    ...     labels = hs.sampled_labels(key, scores)
+    ...     labels = hs.curvature.sampled_labels(key, scores)
     ...     return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
     >>> fisher = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())
     >>> _, diagonal = fisher(jnp.zeros((1, 2)), jnp.ones((4, 1)), jax.random.key(0))
@@ -78,7 +80,7 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     scores are zero where it is traced; TypeError for one that is no integer.
 
     >>> import hlo_surgery as hs
-    >>> loss = lambda w, x, c: jnp.mean(hs.gauss_newton_score(x @ w, c))
+    >>> loss = lambda w, x, c: jnp.mean(hs.curvature.gauss_newton_score(x @ w, c))
     >>> f = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())
     >>> w, x = jnp.zeros((1, 2)), 2 * jnp.ones((4, 1))
     >>> jnp.round(sum(f(w, x, c)[1] for c in range(2)), 4).tolist()  # x**2 p (1 - p)

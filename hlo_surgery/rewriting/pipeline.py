@@ -136,7 +136,7 @@ def rewrite_module(
     >>> w, x = jnp.ones(3), jnp.eye(4, 3)
     >>> gradient = jax.jit(jax.grad(lambda w, x: jnp.mean((x @ w) ** 2)))
     >>> text = gradient.lower(w, x).as_text(debug_info=True)
-    >>> module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+    >>> module = hs.modules.rewrite_module(text, batch=["x"], statistics=hs.norms())
     >>> [port.name for port in module.outputs], module.call(w, x)[1].tolist()
     (['result', 'norms'], [2.0, 2.0, 2.0, 0.0])
     """

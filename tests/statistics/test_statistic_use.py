@@ -27,7 +27,7 @@ BOTH = np.concatenate([X, Y.reshape(B, -1)], 1)
 
 
 def rewritten(statistics, batch=(2, 3), **options):
-    return hs.rewrite_module(
+    return hs.modules.rewrite_module(
         MODULE, batch=list(batch), statistics=statistics, loss_reduction="sum", **options
     )
 
@@ -114,7 +114,7 @@ WRONG = {
     "variance of one": (lambda: graded(hs.variance(), 1), "at least 2 examples; the batch has 1"),
     "ord of zero": (lambda: hs.norms(ord=0), "takes ord > 0"),
     "a power of zero": (lambda: hs.mean_power(0), "integer k >= 1"),
-    "a negative threshold": (lambda: hs.mean_clipped(-1.0), "positive threshold"),
+    "a negative threshold": (lambda: hs.mean_of_clipped_entries(-1.0), "positive threshold"),
     "no max_norm": (lambda: hs.clipped_mean(0.0), "positive max_norm"),
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
     "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
@@ -253,7 +253,7 @@ def dumped():
 def found(statistic):
     """The statistic's arrays, of example b's gradients (i + 1) x_b."""
     text, arguments = dumped()
-    module = hs.rewrite_module(
+    module = hs.modules.rewrite_module(
         text, batch={MANY: 0}, statistics={"it": statistic}, loss_reduction="mean"
     )
     return [np.asarray(output).tolist() for output in module.call(*arguments)[MANY:]]

@@ -147,7 +147,10 @@ MEANS = {
     "taylor_series": (hs.linear_combination(SINE), lambda g: g - g**3 / 6 + g**5 / 120),
 }
 OF_REAL = {
-    "mean_clipped": (hs.mean_clipped(0.1), every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0))),
+    "mean_of_clipped_entries": (
+        hs.mean_of_clipped_entries(0.1),
+        every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0)),
+    ),
     "histogram": (hs.histogram(BINS), every_leaf(lambda g: np.histogram(g, BINS)[0])),
     "top": (hs.top_directions(1), top),
 }
