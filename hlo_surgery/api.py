@@ -55,6 +55,9 @@ def grad(
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
+    `f.plan(*args)` tells the strategy of each gradient, `f.module(*args)` the module, and
+    `f.sensitivity(relation)` how far one example moves a clipped sum or mean.
+
     `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient,
     or what the statistic says (for one statistic, not in a dict, that pytree itself). Leaves of a
     model that are no floats, such as functions and integers, have None for gradient; models of
@@ -192,6 +195,7 @@ def rewrite(
 
 def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     """The plan, which prints: for each gradient its sites with lines, tail, strategy, FLOPs, bytes.
+    `f.plan(*args)` is short: the strategies alone, as a pytree like the gradient.
 
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
     `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`. Raises
@@ -203,6 +207,8 @@ def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     >>> plan = hs.explain(f, 1.0, jnp.ones(8))
     >>> plan.batch_size, [output.strategies for output in plan.outputs]
     (8, [{'second_moment': 'square'}])
+    >>> f.plan(1.0, jnp.ones(8))
+    'square'
     """
     if isinstance(explained, WithStatistics):
         return explained.explain(*args, **kwargs)
