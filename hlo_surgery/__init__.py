@@ -7,6 +7,7 @@ Most programs need six names: `grad`, `norms`, `second_moment`, `clipped_mean`, 
 import ast
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 if not (Path(__file__).parent / "passes").exists():
     __path__.append(str(Path(__file__).parents[1]))
 
+from hlo_surgery.public_function import public
 from hlo_surgery.required_jax import require_jax
 
 # Before anything imports a JAX that is too old.
@@ -41,7 +43,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found
+        globals()[name] = found = public(found) if isfunction(found) else found
         return found
     close = get_close_matches(name, _HOMES, n=1, cutoff=0.75)
     meant = f"; did you mean {close[0]}?" if close else ""

@@ -3,6 +3,8 @@
 Optimize: functions and modules as they are, made cheaper where they sum example by example.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
@@ -15,6 +17,7 @@ from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module
 from hlo_surgery.modules import fold_squared_sums
 from hlo_surgery.plan import Plan
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.leaves import (
     as_returned,
@@ -25,6 +28,7 @@ from hlo_surgery.requests.leaves import (
     typed,
 )
 from hlo_surgery.requests.options import PlanningOptions
+from hlo_surgery.requests.request import LossReduction, OnMixing
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
 from hlo_surgery.rewritten_function import (
     Options,
@@ -46,13 +50,13 @@ def grad(
     batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "WithStatistics":
+) -> WithStatistics:
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
     `f.plan(*args)` tells the strategy of each gradient, `f.module(*args)` the module, and
@@ -116,13 +120,13 @@ def value_and_grad(
     batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "WithStatistics":
+) -> WithStatistics:
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
     `f(*args) == ((value, gradient), stats)`.
 
@@ -153,13 +157,13 @@ def rewrite(
     statistics: Statistics,
     gradients: Callable[[Any], Any] | None = None,
     loss: Callable[[Any], Any] | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "WithStatistics":
+) -> WithStatistics:
     """Any function that returns gradients of a minibatch loss already, with statistics:
     `f(*args) == (outputs, stats)`.
 
@@ -234,7 +238,7 @@ def _value(has_aux: bool) -> Callable[[Any], Any]:
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]
 
 
-def optimize(fun: Callable[..., Any]) -> "Optimized":
+def optimize(fun: Callable[..., Any]) -> Optimized:
     """The same function, with sums of squares of its per-example gradients as contractions.
 
     What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
@@ -266,6 +270,10 @@ class Optimized:
         self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
+    def __repr__(self) -> str:
+        return f"<{getattr(self._fun, '__name__', 'a function')}, optimized>"
+
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's own result."""
         pytrees = as_pytrees((args, kwargs))
@@ -280,6 +288,7 @@ class Optimized:
         update_models((args, kwargs), pytrees, changed)
         return result
 
+    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The folded module for these arguments: its text, to save it."""
         return self._lookup(*jax.tree.flatten(as_pytrees((args, kwargs)))).module

@@ -3,6 +3,8 @@
 Losses: such that statistics of the examples' gradients are of a curvature matrix.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -12,10 +14,12 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors, is_factors
+from hlo_surgery.public_function import public
 
 __all__ = ["Eigenbases", "KroneckerFactors", "eigenbases", "gauss_newton_score", "sampled_labels"]
 
 
+@public
 def eigenbases(factors: Any) -> Any:
     """The eigenvectors of each of the `KroneckerFactors` in a pytree, as `Eigenbases`: in columns,
     by increasing eigenvalues; a side that is a diagonal stays as it is, and stands for its axes.
@@ -41,6 +45,7 @@ def eigenbases(factors: Any) -> Any:
     return jax.tree.map(of_one, factors, is_leaf=is_factors)
 
 
+@public
 def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     """Labels drawn from the model's own softmax, `[*]`, of logits `[*, C]`, through which no
     gradient passes.
@@ -64,6 +69,7 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     return jax.random.categorical(key, jax.lax.stop_gradient(logits))
 
 
+@public
 def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     """Scores `[B]` of logits `[B, C]`, whose squared gradients, summed over all labels, are the
     diagonal of the Gauss-Newton matrix of softmax cross entropy; a number of logits `[C]`.

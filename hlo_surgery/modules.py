@@ -1,13 +1,17 @@
 """Dumped modules: loaded, rewritten to return statistics too, and folded."""
 
+from __future__ import annotations
+
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
+from hlo_surgery.public_function import public
 from hlo_surgery.rewriting.pipeline import rewrite_module
 
 __all__ = ["Module", "fold_squared_sums", "load", "rewrite_module"]
 
 
+@public
 def fold_squared_sums(module: Source) -> Module:
     """The module with sums of squared outer products (or the like) contracted, as `optimize` does
     for a function; results stay.

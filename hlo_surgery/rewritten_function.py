@@ -1,5 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,6 +18,7 @@ from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
 from hlo_surgery.module import Module
 from hlo_surgery.plan import Plan
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
 from hlo_surgery.requests.in_axes import (
     Key,
@@ -136,10 +139,15 @@ class WithStatistics:
         self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
+    def __deepcopy__(self, memo: dict[int, Any]) -> WithStatistics:
         """Itself, as of any function."""
         return self
 
+    def __repr__(self) -> str:
+        asked = ", ".join(map(repr, self._statistics.values()))
+        return f"<gradient function of {getattr(self._fun, '__name__', 'a loss')}, with {asked}>"
+
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
         pytrees = as_pytrees((args, kwargs))
@@ -162,6 +170,7 @@ class WithStatistics:
         update_models((args, kwargs), pytrees, changed)
         return result, statistics
 
+    @public
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
         pytrees = as_pytrees((args, kwargs))
@@ -169,6 +178,7 @@ class WithStatistics:
         assert plan is not None
         return plan
 
+    @public
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The strategy of each gradient for these arguments, a pytree like the gradient, such as
         {"w1": "square", "out": "lift"}, for each statistic; `hs.explain` says more.
@@ -180,6 +190,7 @@ class WithStatistics:
             {n: tree.unflatten(o.strategies[n] for o in outputs) for n in self._statistics}
         )
 
+    @public
     def sensitivity(self, relation: Relation | Any, *args: Any, **kwargs: Any) -> Any:
         """How far the clipped sum or mean moves at most, in L2, between batches of which one lacks
         an example ("add or remove one"), has another in its place ("replace one"), or has one that
@@ -200,6 +211,7 @@ class WithStatistics:
         request = self.asked(*args, **kwargs)[0].request if args or kwargs else None
         return self._each({n: _sensitivity(s, n, relation, request) for n, s in bounded.items()})
 
+    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
         pytrees = as_pytrees((args, kwargs))

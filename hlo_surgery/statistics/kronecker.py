@@ -3,6 +3,8 @@
 Projections of the examples' gradients: what data attribution keeps of them.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal
 

@@ -3,6 +3,8 @@
 Histograms of the entries of the examples' gradients.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Sequence
