@@ -52,8 +52,9 @@ def train_step(
     `optimizer.init(nnx.state(model, nnx.Param))`.
     `rest`, by position or name, is traced, as by `jax.jit`: close over flags. `optimizer` is one of
     optax or of `hlo_surgery.optimizers`, or a composition, of those that take the gradient and the
-    parameters alone (not `optax.lbfgs`, which takes the loss too); opt_state begins as
-    `optimizer.init(...)`.
+    parameters alone (not `optax.lbfgs`, which takes the loss too), or one of the aggregators of
+    `optax.experimental.aggregating`, whose mean and variance are then statistics; opt_state begins
+    as `optimizer.init(...)`.
     Both params and opt_state are donated: use those that are returned. The optimizer gets the mean
     of the examples' gradients, also where the loss is their sum, and the statistics that it needs.
     `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a dict)

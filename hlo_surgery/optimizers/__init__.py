@@ -34,6 +34,7 @@ if importlib.util.find_spec("optax") is None:
     )
 
 from hlo_surgery.optimizers.adam import adam, micro_adam, micro_adam_msq, micro_adam_var
+from hlo_surgery.optimizers.aggregators import clip_examples
 from hlo_surgery.optimizers.asking import multi_steps, required_statistics
 from hlo_surgery.optimizers.curvature import kfac, sophia, with_curvature
 from hlo_surgery.optimizers.learning_rates import batch_size_rule
@@ -49,6 +50,7 @@ from hlo_surgery.optimizers.signs import micro_sign_sgd, sign_ema, sign_sgd
 __all__ = [
     "adam",
     "batch_size_rule",
+    "clip_examples",
     "dp_adam",
     "dp_sgd",
     "kfac",
