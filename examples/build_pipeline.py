@@ -43,13 +43,13 @@ def build(dumped: Path, artifact: Path) -> float:
     Raises `hs.Refusal` where the statistics are not defined, naming the line of the training code,
     and SystemExit where they are not verified or take too much.
     """
-    original = hs.load(dumped)
+    original = hs.modules.load(dumped)
     asked: Any = {"batch": ["x", "y"], "statistics": {"norms": hs.norms()}}
-    rewritten = hs.rewrite_module(original, **asked)
+    rewritten = hs.modules.rewrite_module(original, **asked)
     verdict = hs.verify(original, **asked)
     if verdict.verdict != "equivalent":
         raise SystemExit(f"not verified: {verdict.verdict}")
-    costs = [hs.cost(module, "cpu").peak_bytes for module in (rewritten, original)]
+    costs = [hs.targets.cost(module, "cpu").peak_bytes for module in (rewritten, original)]
     ratio = costs[0] / costs[1]
     if ratio > MEMORY_ALLOWED:
         raise SystemExit(f"the peak is {ratio:.2f} of the gradient's; {MEMORY_ALLOWED} is allowed")

@@ -56,7 +56,7 @@ def train(steps: int) -> tuple[list[float], list[float], list[float]]:
     for _ in range(steps):
         rows = rng.integers(0, len(x), BATCH)
         params, state, metrics = step(params, state, x[rows], y[rows])
-        variance, signal = map(float, ho.noise_scale(state))
+        variance, signal = map(float, ho.tracked_noise_scale(state))
         variances.append(variance)
         signals.append(signal)
         losses.append(float(metrics["loss"]))

@@ -1,26 +1,24 @@
-"""What the package gives, as type checkers read it; `__init__.py` imports each when asked."""
+"""What the package gives, as type checkers read it, and as `__init__.py` does, which imports each
+name when it is asked for.
+"""
 
-from hlo_surgery.api import (
-    explain,
-    fold_squared_sums,
-    grad,
-    optimize,
-    rewrite,
-    value_and_grad,
-)
-from hlo_surgery.curvature import eigenbases, gauss_newton_score, sampled_labels
+from hlo_surgery import attribution as attribution
+from hlo_surgery import curvature as curvature
+from hlo_surgery import estimators as estimators
+from hlo_surgery import modules as modules
+from hlo_surgery import optimizers as optimizers
+from hlo_surgery import targets as targets
+from hlo_surgery import torch as torch
+from hlo_surgery.api import explain, grad, optimize, rewrite, value_and_grad
 from hlo_surgery.declaring import constant, per_example_call
-from hlo_surgery.module import Module, load
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
 from hlo_surgery.rewriting.diagnostics import BatchConstantWarning
-from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.directions import sum_of, top_directions
 from hlo_surgery.statistics.elementwise import (
     linear_combination,
     mean_abs,
-    mean_clipped,
     mean_of,
+    mean_of_clipped_entries,
     mean_power,
     mean_sign,
     per_example,
@@ -39,8 +37,6 @@ from hlo_surgery.statistics.weighted import (
     weighted_mean,
     weighted_second_moment,
 )
-from hlo_surgery.targets.costs import cost, cost_of
-from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
 from hlo_surgery.verification.verify import verify
 
@@ -48,32 +44,21 @@ __version__: str
 
 __all__ = [
     "BatchConstantWarning",
-    "Eigenbases",
-    "KroneckerFactors",
-    "Module",
     "Refusal",
     "clipped_mean",
     "clipped_second_moment",
     "clipped_sum",
-    "compile_for",
     "constant",
-    "cost",
-    "cost_of",
-    "eigenbases",
     "explain",
-    "find_target",
-    "fold_squared_sums",
-    "gauss_newton_score",
     "grad",
     "gram",
     "histogram",
     "inner_products",
     "kronecker_factors",
     "linear_combination",
-    "load",
     "mean_abs",
-    "mean_clipped",
     "mean_of",
+    "mean_of_clipped_entries",
     "mean_power",
     "mean_sign",
     "noise_scale",
@@ -86,8 +71,6 @@ __all__ = [
     "polynomial",
     "projected",
     "rewrite",
-    "rewrite_module",
-    "sampled_labels",
     "second_moment",
     "second_moment_in",
     "snr",
@@ -100,5 +83,4 @@ __all__ = [
     "verify",
     "weighted_mean",
     "weighted_second_moment",
-    "without_tpu",
 ]

@@ -3,6 +3,8 @@
 Optimize: functions and modules as they are, made cheaper where they sum example by example.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
@@ -12,10 +14,10 @@ import jax
 from hlo_surgery.frameworks.models import as_pytrees, differentiated, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import lower
-from hlo_surgery.module import Module, Source, load
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
+from hlo_surgery.module import Module
+from hlo_surgery.modules import fold_squared_sums
 from hlo_surgery.plan import Plan
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.leaves import (
     as_returned,
@@ -26,6 +28,7 @@ from hlo_surgery.requests.leaves import (
     typed,
 )
 from hlo_surgery.requests.options import PlanningOptions
+from hlo_surgery.requests.request import LossReduction, OnMixing
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
 from hlo_surgery.rewritten_function import (
     Options,
@@ -47,14 +50,17 @@ def grad(
     batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "WithStatistics":
+) -> WithStatistics:
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
+
+    `f.plan(*args)` tells the strategy of each gradient, `f.module(*args)` the module, and
+    `f.sensitivity(relation)` how far one example moves a clipped sum or mean.
 
     `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient,
     or what the statistic says (for one statistic, not in a dict, that pytree itself). Leaves of a
@@ -114,13 +120,13 @@ def value_and_grad(
     batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "WithStatistics":
+) -> WithStatistics:
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
     `f(*args) == ((value, gradient), stats)`.
 
@@ -151,13 +157,13 @@ def rewrite(
     statistics: Statistics,
     gradients: Callable[[Any], Any] | None = None,
     loss: Callable[[Any], Any] | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "WithStatistics":
+) -> WithStatistics:
     """Any function that returns gradients of a minibatch loss already, with statistics:
     `f(*args) == (outputs, stats)`.
 
@@ -193,6 +199,7 @@ def rewrite(
 
 def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     """The plan, which prints: for each gradient its sites with lines, tail, strategy, FLOPs, bytes.
+    `f.plan(*args)` is short: the strategies alone, as a pytree like the gradient.
 
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
     `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`. Raises
@@ -204,6 +211,8 @@ def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     >>> plan = hs.explain(f, 1.0, jnp.ones(8))
     >>> plan.batch_size, [output.strategies for output in plan.outputs]
     (8, [{'second_moment': 'square'}])
+    >>> f.plan(1.0, jnp.ones(8))
+    'square'
     """
     if isinstance(explained, WithStatistics):
         return explained.explain(*args, **kwargs)
@@ -229,7 +238,7 @@ def _value(has_aux: bool) -> Callable[[Any], Any]:
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]
 
 
-def optimize(fun: Callable[..., Any]) -> "Optimized":
+def optimize(fun: Callable[..., Any]) -> Optimized:
     """The same function, with sums of squares of its per-example gradients as contractions.
 
     What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
@@ -253,23 +262,6 @@ def optimize(fun: Callable[..., Any]) -> "Optimized":
     return Optimized(fun)
 
 
-def fold_squared_sums(module: Source) -> Module:
-    """The module with sums of squared outer products (or the like) contracted, as `optimize` does
-    for a function; results stay.
-
-    >>> import jax.numpy as jnp
-    >>> def second_moment(w, xs):
-    ...     one = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w)))
-    ...     return jnp.mean(jax.vmap(one, (None, 0))(w, xs) ** 2, 0)
-    >>> text = jax.jit(second_moment).lower(jnp.ones((3, 2)), jnp.ones((4, 3))).as_text()
-    >>> "4x3x2x" in text, "4x3x2x" in fold_squared_sums(text).text()
-    (True, False)
-    """
-    code = mlir.clone(load(module).code)
-    fold_in_place(code)
-    return Module(code)
-
-
 class Optimized:
     """A function with its sums folded. Lowered as often as `jax.jit` would trace."""
 
@@ -278,6 +270,10 @@ class Optimized:
         self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
+    def __repr__(self) -> str:
+        return f"<{getattr(self._fun, '__name__', 'a function')}, optimized>"
+
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's own result."""
         pytrees = as_pytrees((args, kwargs))
@@ -292,6 +288,7 @@ class Optimized:
         update_models((args, kwargs), pytrees, changed)
         return result
 
+    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The folded module for these arguments: its text, to save it."""
         return self._lookup(*jax.tree.flatten(as_pytrees((args, kwargs)))).module

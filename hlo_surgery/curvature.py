@@ -3,6 +3,8 @@
 Losses: such that statistics of the examples' gradients are of a curvature matrix.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -12,8 +14,12 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors, is_factors
+from hlo_surgery.public_function import public
+
+__all__ = ["Eigenbases", "KroneckerFactors", "eigenbases", "gauss_newton_score", "sampled_labels"]
 
 
+@public
 def eigenbases(factors: Any) -> Any:
     """The eigenvectors of each of the `KroneckerFactors` in a pytree, as `Eigenbases`: in columns,
     by increasing eigenvalues; a side that is a diagonal stays as it is, and stands for its axes.
@@ -39,6 +45,7 @@ def eigenbases(factors: Any) -> Any:
     return jax.tree.map(of_one, factors, is_leaf=is_factors)
 
 
+@public
 def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     """Labels drawn from the model's own softmax, `[*]`, of logits `[*, C]`, through which no
     gradient passes.
@@ -52,7 +59,7 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     >>> import hlo_surgery as hs
     >>> def loss(w, x, key):
     ...     scores = jax.nn.log_softmax(x @ w)
-    ...     labels = hs.sampled_labels(key, scores)
+    ...     labels = hs.curvature.sampled_labels(key, scores)
     ...     return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
     >>> fisher = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())
     >>> _, diagonal = fisher(jnp.zeros((1, 2)), jnp.ones((4, 1)), jax.random.key(0))
@@ -62,6 +69,7 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     return jax.random.categorical(key, jax.lax.stop_gradient(logits))
 
 
+@public
 def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     """Scores `[B]` of logits `[B, C]`, whose squared gradients, summed over all labels, are the
     diagonal of the Gauss-Newton matrix of softmax cross entropy; a number of logits `[C]`.
@@ -78,7 +86,7 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     scores are zero where it is traced; TypeError for one that is no integer.
 
     >>> import hlo_surgery as hs
-    >>> loss = lambda w, x, c: jnp.mean(hs.gauss_newton_score(x @ w, c))
+    >>> loss = lambda w, x, c: jnp.mean(hs.curvature.gauss_newton_score(x @ w, c))
     >>> f = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())
     >>> w, x = jnp.zeros((1, 2)), 2 * jnp.ones((4, 1))
     >>> jnp.round(sum(f(w, x, c)[1] for c in range(2)), 4).tolist()  # x**2 p (1 - p)

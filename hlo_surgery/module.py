@@ -1,5 +1,7 @@
 """Module: StableHLO with named arguments and outputs, loaded from anywhere; it runs and saves."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Sequence
@@ -32,7 +34,8 @@ from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.modules import check_structure, check_text
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
-from hlo_surgery.plan import Plan
+from hlo_surgery.plan import Plan, listing
+from hlo_surgery.public_function import public
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,11 @@ class Module:
         self.arguments = tuple(ports[: len(arguments)])
         self.outputs = tuple(ports[len(arguments) :])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
+    def __repr__(self) -> str:
+        taken, made = ([port.name for port in ports] for ports in (self.arguments, self.outputs))
+        return f"<Module: {listing(taken)} => {listing(made)}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
         """Itself: nothing changes it."""
         return self
 
@@ -88,6 +95,7 @@ class Module:
             self.code, self.arguments, self.outputs, self.platform or jax.default_backend()
         )
 
+    @public
     def call(self, *arrays: Any) -> list[jax.Array]:
         """Run the module on its flat arguments. Raises ValueError where their number, shapes or
         dtypes differ, TypeError inside of `jax.jit`.
@@ -174,6 +182,7 @@ class Module:
 Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]
 
 
+@public
 def load(source: Source) -> Module:
     """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact,
     or a file of these.

@@ -1,8 +1,9 @@
 """Plans: what is done for each gradient output, as values that print."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from hlo_surgery.dumps import counted
@@ -11,6 +12,8 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
 
 LISTED = 12
+# What a table of plans tells of each gradient, behind its statistics: see `plan_row`.
+COLUMNS = ("sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class OutputPlan:
     chunk: int
     predicted: Mapping[str, Predicted]
     note: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {strategies_text(self)}>"
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,17 @@ class Plan:
     trusted: tuple[Trusted, ...] = ()
     unnamed: tuple[str, ...] = ()
     unmarked: tuple[Reason, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Plan: {'; '.join([counted(self.batch_size, 'example'), *self.totals()])}>"
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it."""
+        statistics = list(self.outputs[0].strategies)
+        columns = ["gradient", *statistics, *COLUMNS]
+        rows = [plan_row(output, statistics) for output in self.outputs]
+        told = [self.head(), *self.given(), *([self.beside_batch()] if self.unnamed else [])]
+        return "".join(f"<p>{escape(line)}</p>" for line in told) + html_table(columns, rows)
 
     def __str__(self) -> str:
         given = [f"  {each}" for each in self.given()]
@@ -100,8 +117,7 @@ def _listed(outputs: Sequence[OutputPlan]) -> list[str]:
     """All gradients; of those to which the same is done, as of equal layers, the first's name."""
     alike: dict[tuple[str, str], list[str]] = {}
     for output in outputs:
-        told = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
-        alike.setdefault((told, _output_text(output)), []).append(output.name)
+        alike.setdefault((strategies_text(output), _output_text(output)), []).append(output.name)
     return [
         f"{names[0]}{f' and {len(names) - 1} alike' if names[1:] else ''}  [{told}]\n{text}"
         for (told, text), names in alike.items()
@@ -123,6 +139,22 @@ def _output_text(output: OutputPlan) -> str:
     return "\n".join(
         [*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"]
     )
+
+
+def strategies_text(output: OutputPlan) -> str:
+    """What makes each statistic of a gradient: "norms: ghost, second_moment: square"."""
+    return ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a notebook, lines of a cell below each other."""
+    cells = [[escape(cell).replace("\n", "<br>") for cell in row] for row in (columns, *rows)]
+    kinds = ["th", *["td"] * (len(cells) - 1)]
+    lines = [
+        f"<tr>{''.join(f'<{kind}>{cell}</{kind}>' for cell in row)}</tr>"
+        for kind, row in zip(kinds, cells, strict=True)
+    ]
+    return f"<table>{''.join(lines)}</table>"
 
 
 def plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,6 +18,7 @@ from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
 from hlo_surgery.module import Module
 from hlo_surgery.plan import Plan
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
 from hlo_surgery.requests.in_axes import (
     Key,
@@ -43,7 +46,8 @@ from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import grouped, shardings_of, tree_of
-from hlo_surgery.statistics.derived import Statistic, known_for, named
+from hlo_surgery.statistics.derived import Derived, Statistic, known_for, named
+from hlo_surgery.statistics.weighted import Relation, sensitivity
 from hlo_surgery.users_functions import among_devices, run_as_function, running_here
 
 Statistics = Statistic | Mapping[str, Statistic]
@@ -89,14 +93,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A module in place of a function; the rest as in `Lowered`. `own`: the function itself, of its
-    flat arrays, where it is to be called beside the module.
+    """A module in place of a function; the rest as in `Lowered`. `numbers`: its gradients' outputs,
+    as the gradient's tree. `own`: the function itself, of its flat arrays, where it is to be called
+    beside the module.
     """
 
     module: Module
     result: Any
     closed_over: list[Any]
     shardings: Sequence[Any]
+    numbers: Any = None
     mesh: Any = None
     own: Callable[..., Sequence[Any]] | None = None
 
@@ -133,10 +139,15 @@ class WithStatistics:
         self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
+    def __deepcopy__(self, memo: dict[int, Any]) -> WithStatistics:
         """Itself, as of any function."""
         return self
 
+    def __repr__(self) -> str:
+        asked = ", ".join(map(repr, self._statistics.values()))
+        return f"<gradient function of {getattr(self._fun, '__name__', 'a loss')}, with {asked}>"
+
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
         pytrees = as_pytrees((args, kwargs))
@@ -159,6 +170,7 @@ class WithStatistics:
         update_models((args, kwargs), pytrees, changed)
         return result, statistics
 
+    @public
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
         pytrees = as_pytrees((args, kwargs))
@@ -166,6 +178,40 @@ class WithStatistics:
         assert plan is not None
         return plan
 
+    @public
+    def plan(self, *args: Any, **kwargs: Any) -> Any:
+        """The strategy of each gradient for these arguments, a pytree like the gradient, such as
+        {"w1": "square", "out": "lift"}, for each statistic; `hs.explain` says more.
+        """
+        made = self._lookup(as_pytrees((args, kwargs)))
+        assert made.module.plan is not None
+        outputs, tree = made.module.plan.outputs, jax.tree.structure(made.numbers)
+        return self._each(
+            {n: tree.unflatten(o.strategies[n] for o in outputs) for n in self._statistics}
+        )
+
+    @public
+    def sensitivity(self, relation: Relation | Any, *args: Any, **kwargs: Any) -> Any:
+        """How far the clipped sum or mean moves at most, in L2, between batches of which one lacks
+        an example ("add or remove one"), has another in its place ("replace one"), or has one that
+        counts as zero ("replace special"); or by one of `dp_accounting.NeighboringRelation`. Of
+        several statistics, of each that is one.
+
+        Of a mean over B, or with `per`, the function's arguments tell B and the groups. That B is
+        the number of rows, which both batches have: one without an example, such as a mask leaves
+        out, is counted. Raises ValueError where there is no such bound, as with `nan_safe=False`,
+        and of a mean with `is_real`, whose B is data.
+        """
+        bounded = {n: s for n, s in self._statistics.items() if isinstance(s, Derived) and s.bound}
+        if not bounded:
+            raise ValueError(
+                "nothing bounds how far one example moves these statistics; ask for clipped_sum or "
+                "clipped_mean, with nan_safe as it is by default"
+            )
+        request = self.asked(*args, **kwargs)[0].request if args or kwargs else None
+        return self._each({n: _sensitivity(s, n, relation, request) for n, s in bounded.items()})
+
+    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
         pytrees = as_pytrees((args, kwargs))
@@ -229,7 +275,9 @@ class WithStatistics:
         results = made.result, self._statistics_tree(known, jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
         placed = shardings_of(made.shardings, known, numbers)
-        return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, told)
+        return Rewritten(
+            module, results, [*made.closed_over, *more], placed, numbers, made.mesh, told
+        )
 
     def _asked(
         self,
@@ -269,10 +317,12 @@ class WithStatistics:
         return Asked(made, asked, names, known, numbers)
 
     def _statistics_tree(self, statistics: Mapping[str, Statistic], gradient: Any) -> Any:
-        trees = {name: tree_of(statistic, gradient) for name, statistic in statistics.items()}
-        return (
-            next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
-        )
+        return self._each({n: tree_of(statistic, gradient) for n, statistic in statistics.items()})
+
+    def _each(self, of_statistics: Mapping[str, Any]) -> Any:
+        """What there is of each statistic by its name; of the only one that was asked, itself."""
+        alone = isinstance(self._options.statistics, Statistic)
+        return next(iter(of_statistics.values())) if alone else of_statistics
 
     def _example_axes(self, leaves: list[Any], tree: Any) -> dict[int, int]:
         """Example axis by number of the flat array argument."""
@@ -307,6 +357,24 @@ def _kind(lowered: Module, number: int) -> jax.ShapeDtypeStruct:
     """What an output of the module is."""
     port = lowered.outputs[number]
     return jax.ShapeDtypeStruct(port.shape, port.dtype)
+
+
+def _sensitivity(statistic: Derived, name: str, relation: Any, request: Request | None) -> Any:
+    """That of one clipped sum or mean, from the request where that must tell."""
+    bound = statistic.bound
+    assert bound is not None
+    if request is None and (bound.is_mean or statistic.per != "global"):
+        raise TypeError(
+            f"the arguments tell the sensitivity of {name}: pass them behind the relation, as in "
+            'f.sensitivity("replace one", params, x)'
+        )
+    if request is not None and request.is_real is not None and bound.is_mean:
+        raise ValueError(
+            f"with is_real {name} is divided by the number of the real examples, which is data: "
+            "take clipped_sum, and divide by a number that is fixed"
+        )
+    known = (1, 1) if request is None else (len(request.groups[name]), request.size)
+    return sensitivity(bound, relation, *known)
 
 
 def all_of_it(outputs: Any) -> Any:

@@ -1,5 +1,7 @@
 """A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
@@ -15,8 +17,10 @@ from hlo_surgery.frameworks.models import (
     without_fixed_numbers,
 )
 from hlo_surgery.frameworks.nnx_models import is_model, update_models
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.request import LossReduction, OnMixing
 from hlo_surgery.rewriting.pipeline import check_planning
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
@@ -32,13 +36,13 @@ def train_step(
     in_axes: Any = 0,
     has_aux: bool = False,
     statistics: Statistics | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> "TrainStep":
+) -> TrainStep:
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,
     opt_state, metrics).
 
@@ -48,8 +52,9 @@ def train_step(
     `optimizer.init(nnx.state(model, nnx.Param))`.
     `rest`, by position or name, is traced, as by `jax.jit`: close over flags. `optimizer` is one of
     optax or of `hlo_surgery.optimizers`, or a composition, of those that take the gradient and the
-    parameters alone (not `optax.lbfgs`, which takes the loss too); opt_state begins as
-    `optimizer.init(...)`.
+    parameters alone (not `optax.lbfgs`, which takes the loss too), or one of the aggregators of
+    `optax.experimental.aggregating`, whose mean and variance are then statistics; opt_state begins
+    as `optimizer.init(...)`.
     Both params and opt_state are donated: use those that are returned. The optimizer gets the mean
     of the examples' gradients, also where the loss is their sum, and the statistics that it needs.
     `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a dict)
@@ -94,6 +99,10 @@ class TrainStep:
         self._training = training
         self._jitted = jax.jit(training.traced, static_argnums=(0, 1), donate_argnums=(2, 3))
 
+    def __repr__(self) -> str:
+        return f"<train step of {getattr(self._training.loss, '__name__', 'a loss')}>"
+
+    @public
     def __call__(
         self, params: Any, opt_state: Any, *rest: Any, **named: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
@@ -125,6 +134,7 @@ class TrainStep:
             return own
         return jax.device_put(own, jnp.zeros(()).sharding)
 
+    @public
     def lower(self, params: Any, opt_state: Any, *rest: Any, **named: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
         pytrees = as_pytrees((params, rest, named))

@@ -176,7 +176,7 @@ def run_as_function(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
         said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
         if said is None:
             raise
-        raise type(problem)(said) from problem
+        raise type(problem)(said) from None
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def lowered(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
 
 def row(name: str, executable: Any, target: str) -> str:
     """A line of the table, in Markdown."""
-    memory, cost = executable.memory_analysis(), hs.cost_of(executable, target)
+    memory, cost = executable.memory_analysis(), hs.targets.cost_of(executable, target)
     sizes = (
         memory.argument_size_in_bytes,
         memory.output_size_in_bytes,
@@ -115,8 +115,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def setting(options: argparse.Namespace) -> tuple[run.Settings, Mesh]:
     """What is trained, and the mesh of the target's devices."""
-    hs.without_tpu()
-    mesh = axes.mesh_over(hs.find_target(options.target).devices, options.model_axis)
+    hs.targets.without_tpu()
+    mesh = axes.mesh_over(hs.targets.find_target(options.target).devices, options.model_axis)
     batch = options.texts * mesh.shape["data"]
     settings = run.Settings(SIZES, options.layout, batch=batch, microbatches=options.microbatches)
     return settings, mesh

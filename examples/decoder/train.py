@@ -91,7 +91,11 @@ def _stepped(
 def _observed(metrics: Any, optimizer: Any) -> dict[str, jax.Array]:
     """The numbers that are logged."""
     means = {f"norm of {name}": jnp.mean(norm) for name, norm in metrics["norms"].items()}
-    return {"loss": metrics["loss"], **means, "noise scale": ho.noise_scale(optimizer).ratio}
+    return {
+        "loss": metrics["loss"],
+        **means,
+        "noise scale": ho.tracked_noise_scale(optimizer).ratio,
+    }
 
 
 def main() -> None:

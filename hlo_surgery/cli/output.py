@@ -11,7 +11,6 @@ import logging
 import math
 import re
 import shlex
-import traceback
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,13 +23,12 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-import hlo_surgery
-from hlo_surgery import passes
 from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.plan import listing
+from hlo_surgery.public_function import is_said, own_entries
 from hlo_surgery.verification.inputs import Each
 from hlo_surgery.verification.tolerances import Verdict, notable
 
@@ -91,7 +89,6 @@ def _quoted(text: str) -> str:
 
 REFUSED = 1
 INTERRUPTED = 130
-LIBRARY = [Path(str(package.__file__)).parent for package in (hlo_surgery, passes)]
 # What a pipe or a file takes has no edge to fold lines at.
 UNBOUNDED = 10_000
 # All but tabs and ends of lines.
@@ -126,25 +123,15 @@ def reported(as_json: bool) -> Generator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as problem:
-        if isinstance(problem, (ValueError, TypeError)) and _is_said(problem):
+        if isinstance(problem, (ValueError, TypeError)) and is_said(problem):
             _fail(f"error: {spelled(str(problem))}", WRONG_USE)
         _fail(_report(problem), INTERNAL)
 
 
-def _is_said(problem: Exception) -> bool:
-    """Whether this library raised it to tell its user something, or nobody had thought of it."""
-    last = traceback.extract_tb(problem.__traceback__)[-1]
-    return _is_ours(last) and (last.line or "").startswith("raise ")
-
-
-def _is_ours(frame: traceback.FrameSummary) -> bool:
-    return any(Path(frame.filename).is_relative_to(folder) for folder in LIBRARY)
-
-
 def _report(problem: Exception) -> str:
     """What a bug is called, and the way to it through this library, in one line."""
-    frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_ours(frame)]
-    way = " > ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:])
+    entries = own_entries(problem)[-6:]
+    way = " > ".join(f"{Path(e.tb_frame.f_code.co_filename).name}:{e.tb_lineno}" for e in entries)
     what = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"internal error: {what} (at {way}); please report it, with the command and the module"
 

@@ -23,9 +23,16 @@ from hlo_surgery.cli.output import (
 )
 from hlo_surgery.module import Port
 from hlo_surgery.passes.strategies.gradient_costs import SitePlan
-from hlo_surgery.plan import OutputPlan, Plan, bare, plan_row, predicted_text, quantity, site_text
-
-PREDICTED = "predicted beside the gradient"
+from hlo_surgery.plan import (
+    COLUMNS,
+    OutputPlan,
+    Plan,
+    bare,
+    plan_row,
+    predicted_text,
+    quantity,
+    site_text,
+)
 
 
 def print_plan(plan: Plan) -> None:
@@ -53,7 +60,7 @@ def _width(table: Table) -> int:
 def _wide(plan: Plan) -> Table:
     """A column for everything."""
     statistics = list(plan.outputs[0].strategies)
-    columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", PREDICTED)
+    columns = ("gradient", *statistics, *COLUMNS)
     return made_table("", columns, (plan_row(o, statistics) for o in plan.outputs))
 
 

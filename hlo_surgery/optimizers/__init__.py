@@ -34,16 +34,23 @@ if importlib.util.find_spec("optax") is None:
     )
 
 from hlo_surgery.optimizers.adam import adam, micro_adam, micro_adam_msq, micro_adam_var
+from hlo_surgery.optimizers.aggregators import clip_examples
 from hlo_surgery.optimizers.asking import multi_steps, required_statistics
 from hlo_surgery.optimizers.curvature import kfac, sophia, with_curvature
 from hlo_surgery.optimizers.learning_rates import batch_size_rule
-from hlo_surgery.optimizers.moments import moments, noise_scale, track_moments, track_noise_scale
+from hlo_surgery.optimizers.moments import (
+    track_moments,
+    track_noise_scale,
+    tracked_moments,
+    tracked_noise_scale,
+)
 from hlo_surgery.optimizers.private import dp_adam, dp_sgd, private_gradient
 from hlo_surgery.optimizers.signs import micro_sign_sgd, sign_ema, sign_sgd
 
 __all__ = [
     "adam",
     "batch_size_rule",
+    "clip_examples",
     "dp_adam",
     "dp_sgd",
     "kfac",
@@ -51,9 +58,7 @@ __all__ = [
     "micro_adam_msq",
     "micro_adam_var",
     "micro_sign_sgd",
-    "moments",
     "multi_steps",
-    "noise_scale",
     "private_gradient",
     "required_statistics",
     "sign_ema",
@@ -61,5 +66,7 @@ __all__ = [
     "sophia",
     "track_moments",
     "track_noise_scale",
+    "tracked_moments",
+    "tracked_noise_scale",
     "with_curvature",
 ]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.learning_rates import check_microbatches, check_optimizer
 from hlo_surgery.optimizers.required import (
     MissingStatistic,
@@ -53,6 +54,11 @@ UNDRIVEN = {
     "ScaleByBacktrackingLinesearchState": "optax.scale_by_backtracking_linesearch",
     "ScaleByZoomLinesearchState": "optax.lbfgs with its line search",
 }
+OF_EXAMPLES = (
+    "optax.contrib.differentially_private_aggregate, which optax.contrib.dpsgd has, takes all "
+    "examples' gradients, and of their mean it would take the first axis for the examples: use "
+    "hlo_surgery.optimizers.private_gradient in its place, or dp_sgd"
+)
 TAKES_MORE = (
     "{} takes more than a step has, the gradient at the parameters: the loss itself, gradients at "
     "others, or fast and slow parameters; use another optimizer, or write its loop around "
@@ -106,6 +112,7 @@ def statistics_of_steps(optimizer: Any, params: Any) -> dict[str, Statistic]:
 
 
 def _stepping_once(optimizer: Any, params: Any) -> Answer:
+    optimizer = of_statistics(optimizer)
     answer = asked(optimizer, params)
     if answer.made_steps and _climbs(optimizer, answer, params):
         raise ValueError(TWICE)
@@ -165,15 +172,23 @@ def _refuse_undriven(state: Any) -> None:
     def is_undriven(x: Any) -> bool:
         return type(x).__name__ in UNDRIVEN
 
+    if _holds(state, "DifferentiallyPrivateAggregateState"):
+        raise TypeError(OF_EXAMPLES)
     for part in filter(is_undriven, jax.tree.leaves(state, is_leaf=is_undriven)):
         raise TypeError(TAKES_MORE.format(UNDRIVEN[type(part).__name__]))
 
 
 def _accumulates_gradients_alone(state: Any) -> bool:
-    def is_accumulation(x: Any) -> bool:
-        return isinstance(x, optax.MultiStepsState)
+    return _holds(state, "MultiStepsState")
 
-    return any(map(is_accumulation, jax.tree.leaves(state, is_leaf=is_accumulation)))
+
+def _holds(state: Any, kind: str) -> bool:
+    """Whether there is a state of such a name in it."""
+
+    def is_kind(x: Any) -> bool:
+        return type(x).__name__ == kind
+
+    return any(map(is_kind, jax.tree.leaves(state, is_leaf=is_kind)))
 
 
 class AccumulationState(NamedTuple):
@@ -209,6 +224,7 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     """
     check_microbatches(every_k)
     check_optimizer(optimizer)
+    optimizer = of_statistics(optimizer)
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> AccumulationState:

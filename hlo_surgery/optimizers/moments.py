@@ -22,8 +22,8 @@ from hlo_surgery.optimizers.required import (
     zero_statistic,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
-from hlo_surgery.statistics import norms as noise
 from hlo_surgery.statistics.derived import Statistic
+from hlo_surgery.statistics.norms import noise_scale
 
 
 class MomentsState(NamedTuple):
@@ -35,7 +35,7 @@ class MomentsState(NamedTuple):
 
 
 def track_moments(b2: float = 0.999) -> StatisticsTransformation:
-    """Keeps averages of both second moments for `moments`, and passes updates on as they are.
+    """Keeps averages of both second moments, for `tracked_moments`, and passes updates on.
 
     Put it first in `optax.chain`, before the optimizer, with the optimizer's b2 (the paper's
     section "Expectation and variance of gradients").
@@ -67,7 +67,7 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
     return with_statistics(SECOND_MOMENT, init, update)
 
 
-def moments(
+def tracked_moments(
     opt_state: Any, batch_size: int | None = None, effective_batch_size: float | None = None
 ) -> dict[str, Any]:
     """Values to log, from the state of an optimizer with one `track_moments`, as pytrees of medians
@@ -89,7 +89,7 @@ def moments(
     >>> optimizer = optax.chain(track_moments(b2=0.5), adam(1e-3))
     >>> state = optimizer.init(0.0)
     >>> _, state = optimizer.update(1.0, state, second_moment=5.0)  # of the gradients -1 and 3
-    >>> found = moments(state, batch_size=2)
+    >>> found = tracked_moments(state, batch_size=2)
     >>> [float(found[name]) for name in ("mean_squared", "variance", "ratio", "ratio_of_means")]
     [-3.0, 8.0, -0.75, -0.75]
     """
@@ -122,7 +122,7 @@ def _size(inverse: jax.Array, batch_size: int | None) -> jax.Array:
     if batch_size is None and not isinstance(inverse, Tracer) and jnp.isnan(inverse):
         raise ValueError(
             "nobody said how many examples the batches had; pass batch_size to update, or to "
-            "moments"
+            "tracked_moments"
         )
     return jnp.where(jnp.isnan(inverse), jnp.nan if batch_size is None else batch_size, 1 / inverse)
 
@@ -138,8 +138,8 @@ def _is_moments(x: Any) -> bool:
 NAME = "noise_scale"
 # Of a single example, as a last batch may be, both parts are NaN here and no error.
 STATISTICS: dict[str, Statistic] = {
-    "global": replace(noise.noise_scale(), refuses_fewer=False),
-    "parameter": replace(noise.noise_scale("parameter"), refuses_fewer=False),
+    "global": replace(noise_scale(), refuses_fewer=False),
+    "parameter": replace(noise_scale("parameter"), refuses_fewer=False),
 }
 
 
@@ -152,8 +152,8 @@ class NoiseScaleState(NamedTuple):
 def track_noise_scale(
     decay: float = 0.99, per: Literal["global", "parameter"] = "global"
 ) -> StatisticsTransformation:
-    """Keeps averages of both parts of the noise scale for `noise_scale`, and passes updates on as
-    they are.
+    """Keeps averages of both parts of the noise scale, for `tracked_noise_scale`, and passes
+    updates on as they are.
 
     Put it first in `optax.chain`, before the optimizer. `decay` is the weight of the past: a tenth
     of the steps or so is a good length, as both parts change along training. Batches may differ in
@@ -166,7 +166,7 @@ def track_noise_scale(
     >>> optimizer = optax.chain(track_noise_scale(0.9), optax.adam(1e-3))
     >>> state = optimizer.init(0.0)
     >>> _, state = optimizer.update(2.0, state, noise_scale=NoiseScale(2.0, 3.0), batch_size=2)
-    >>> [round(float(x), 4) for x in noise_scale(state)]
+    >>> [round(float(x), 4) for x in tracked_noise_scale(state)]
     [2.0, 3.0]
     """
     check_decay("decay", decay)
@@ -195,7 +195,7 @@ def track_noise_scale(
     return with_statistics({NAME: statistic}, init, update)
 
 
-def noise_scale(opt_state: Any) -> Any:
+def tracked_noise_scale(opt_state: Any) -> Any:
     """The averages so far, from the state of an optimizer with one `track_noise_scale`: a
     `hlo_surgery.estimators.NoiseScale`, or a pytree of them like the parameters.
 
@@ -204,7 +204,7 @@ def noise_scale(opt_state: Any) -> Any:
     `track_noise_scale`.
 
     >>> state = track_noise_scale().init(0.0)
-    >>> float(noise_scale(state).ratio)
+    >>> float(tracked_noise_scale(state).ratio)
     nan
     """
     found = [s for s in jax.tree.leaves(opt_state, is_leaf=_is_noise_scale) if _is_noise_scale(s)]

@@ -20,6 +20,7 @@ from hlo_surgery.frameworks.models import (
     with_trained,
 )
 from hlo_surgery.frameworks.nnx_models import changed_values, is_model, values_of
+from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
@@ -55,6 +56,7 @@ class Training:
                 "in train_step(loss, optimizer)"
             )
         check_optimizer(self.optimizer)
+        object.__setattr__(self, "optimizer", of_statistics(self.optimizer))
         check_words(self.options["loss_reduction"], self.options["on_mixing"])
 
     def traced(

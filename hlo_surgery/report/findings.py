@@ -67,7 +67,7 @@ def additions(module: Module) -> tuple[Addition, ...]:
     """What a rewriting has added; none for a module that was not rewritten, or has lost its
     locations.
 
-    >>> from hlo_surgery import load
+    >>> from hlo_surgery.modules import load
     >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {"
     >>> source += ' %y = stablehlo.sine %x : tensor<3xf32> loc("hlo_surgery/variance/w/lift")'
     >>> source += " return %y : tensor<3xf32> }"

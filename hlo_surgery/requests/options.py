@@ -3,10 +3,12 @@
 Rooflines: what a device computes and moves a second; planning weighs FLOPs and bytes by it.
 """
 
+from __future__ import annotations
+
 import math
 import operator
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, Literal, SupportsIndex, TypedDict
 
 import jax
 
@@ -176,10 +178,16 @@ def row_of(device: Any) -> str:
     return DEVICE_KINDS.get(device.device_kind, platform)
 
 
+# Those of `choice.WAYS`, for editors.
+Way = Literal[
+    "auto", "square", "segments", "ghost", "project", "kronecker", "fused", "lift", "loop"
+]
+
+
 class PlanningOptions(TypedDict, total=False):
     """The keywords of `PlanningChoices`."""
 
-    strategy: str
+    strategy: Way
     memory_budget: int | None
     target: str | None
     reuse_gradient: bool | None
@@ -199,7 +207,7 @@ class PlanningChoices:
     what the arguments and the mesh in use tell, else 1. Raises ValueError for wrong values.
     """
 
-    strategy: str = "auto"
+    strategy: Way = "auto"
     memory_budget: int | None = None
     target: str | None = None
     reuse_gradient: bool | None = None

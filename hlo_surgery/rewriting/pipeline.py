@@ -3,6 +3,8 @@
 Output plans: what was chosen for one gradient, as values that print.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,10 +27,13 @@ from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
 from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, SitePlan
 from hlo_surgery.plan import OutputPlan, Plan
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
     Batch,
+    LossReduction,
+    OnMixing,
     Request,
     labels_of,
     make_request,
@@ -101,6 +106,7 @@ def check_planning(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         raise ValueError(f"strategy is {strategy!r}; it is one of {', '.join(map(repr, WAYS))}")
 
 
+@public
 def rewrite_module(
     module: Source,
     *,
@@ -108,8 +114,8 @@ def rewrite_module(
     statistics: Statistic | Mapping[str, Statistic],
     gradients: Sequence[str | int] | None = None,
     loss: str | int | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
@@ -127,7 +133,7 @@ def rewrite_module(
     that take the examples one by one, by the name of their target or kernel, the axes of their
     operands and of their results, each one int or None for all or a list, as `{"my_kernel": ([0, 0,
     None], 0)}`; that is trusted. `segments` is refused. `planning`: `strategy`,
-    `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
+    `memory_budget`, `target`, `reuse_gradient`, `shards`, as in `grad`. Raises Refusal
     where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
 
     >>> import jax
@@ -136,7 +142,7 @@ def rewrite_module(
     >>> w, x = jnp.ones(3), jnp.eye(4, 3)
     >>> gradient = jax.jit(jax.grad(lambda w, x: jnp.mean((x @ w) ** 2)))
     >>> text = gradient.lower(w, x).as_text(debug_info=True)
-    >>> module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+    >>> module = hs.modules.rewrite_module(text, batch=["x"], statistics=hs.norms())
     >>> [port.name for port in module.outputs], module.call(w, x)[1].tolist()
     (['result', 'norms'], [2.0, 2.0, 2.0, 0.0])
     """
@@ -210,8 +216,8 @@ def explain_module(
     statistics: Statistic | Mapping[str, Statistic] | None = None,
     gradients: Sequence[str | int] | None = None,
     loss: str | int | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,

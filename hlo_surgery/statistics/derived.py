@@ -15,7 +15,7 @@ Found: what statistics are combined of, whoever computed it.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,15 @@ from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGrad
 from hlo_surgery.passes.measures.moments import Join
 
 Number = float | jax.Array
+
+
+class Bound(NamedTuple):
+    """To what norm each example's gradient is clipped, over a group, and whether the sum of them is
+    divided by the number of the examples.
+    """
+
+    max_norm: Number
+    is_mean: bool
 
 
 def known(statistic: str, name: str, value: Any) -> Any:
@@ -213,11 +222,13 @@ class Derived:
     sums of the examples' gradients with weights of its own, and `wholes` sums of functions of all
     gradients of one example; `joins`: how those of parts of a batch make that of the whole, None
     where they rest on the whole.
-    `about_mean`: it takes the mean gradient.
+    `about_mean`: it takes the mean gradient. `private`: it bounds what one example does, and
+    `bound` says how far, of a sum or mean of clipped gradients.
     `least`: examples it is defined for; a batch of fewer is an error where it `refuses_fewer`, and
     else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
-    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`.
+    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `written`: the
+    call that made it.
     """
 
     name: str
@@ -229,6 +240,7 @@ class Derived:
     joins: Join | None = None
     losses: bool = False
     private: bool = False
+    bound: Bound | None = None
     about_mean: bool = False
     least: int = 1
     refuses_fewer: bool = True
@@ -236,6 +248,10 @@ class Derived:
     returns: Any = None
     of_tree: Callable[[Any], "Derived"] | None = None
     parts: type[Any] | None = None
+    written: str = ""
+
+    def __repr__(self) -> str:
+        return self.written or self.name
 
     def __post_init__(self) -> None:
         if isinstance(self.per, str) and self.per not in ("global", "parameter"):

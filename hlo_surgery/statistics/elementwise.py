@@ -2,6 +2,8 @@
 elementwise means.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -144,7 +146,7 @@ class _Clip:
         return jnp.where(jnp.isnan(g), g, jnp.clip(g, -bound, bound))
 
 
-def mean_clipped(threshold: Number) -> MeanOf:
+def mean_of_clipped_entries(threshold: Number) -> MeanOf:
     """The mean over the examples of g_b with each element clipped to [-threshold, threshold].
 
     The result is like the gradient.
@@ -153,14 +155,14 @@ def mean_clipped(threshold: Number) -> MeanOf:
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
-    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.mean_clipped(2.0))
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.mean_of_clipped_entries(2.0))
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
     0.5
     """
-    clip = _Clip(positive("mean_clipped", "threshold", threshold))
+    clip = _Clip(positive("mean_of_clipped_entries", "threshold", threshold))
     # A traced threshold equals nothing but itself.
     phi = partial(_Clip.__call__, clip) if isinstance(threshold, Tracer) else clip
-    return MeanOf(f"mean_clipped({shown(threshold)})", phi)
+    return MeanOf(f"mean_of_clipped_entries({shown(threshold)})", phi)
 
 
 def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:

@@ -3,6 +3,8 @@
 Projections of the examples' gradients: what data attribution keeps of them.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal
 
@@ -101,7 +103,7 @@ def second_moment_in(bases: Any) -> Derived:
     >>> loss = lambda w, x: jnp.mean(x @ w)
     >>> w, x = jnp.ones(2), jnp.array([[2.0, 2.0], [3.0, 3.0]])
     >>> _, factors = hs.grad(loss, batch_argnums=1, statistics=hs.kronecker_factors())(w, x)
-    >>> basis = hs.eigenbases(factors)
+    >>> basis = hs.curvature.eigenbases(factors)
     >>> f = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment_in(basis))
     >>> [round(float(s), 2) for s in f(w, x)[1]]  # all along (1, 1): the mean of 8 and 18
     [0.0, 13.0]

@@ -3,6 +3,8 @@
 The gradient noise scale: how much of a batch's gradient is noise, and how much signal.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -177,7 +179,10 @@ def noise_scale(per: Per = "global") -> Derived:
     `squared_mean` is negative where noise hides the signal.
 
     `per`: "global" takes all parameters together, "parameter" each alone, in a pytree like the
-    gradient; groups as in `norms`.
+    gradient; groups as in `norms`. A parameter, or group, whose gradients are no more than rounding
+    of the largest one's, as the bias of an attention's keys, has 0 for `squared_mean`, and the
+    ratio is inf: that is noise alone. It is told by norms below 1e-6 of the
+    largest, and so not in low precision.
 
     `variance` is a difference of squares, as norms have no more to tell, and rounded as they are:
     float32 gradients have it to 1e-7 to 3e-7 of `|mean|**2`, of either sign. So of examples whose
@@ -196,10 +201,15 @@ def noise_scale(per: Per = "global") -> Derived:
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        means, made = found.mean(), list[jax.Array]()
-        for group, norms in zip(groups, group_norms(found, groups), strict=True):
-            made += _parts(norms, [means[i] for i in group], found.count)
-        return made
+        means, each = found.mean(), group_norms(found, groups)
+        squares = [jnp.sum(jnp.square(norms)) / found.count for norms in each]
+        own = [[means[i] for i in group] for group in groups]
+        made = [_parts(*pair, found.count) for pair in zip(squares, own, strict=True)]
+        rounding = _of_rounding(squares)
+        for number, square in enumerate(squares):
+            variance, signal = made[number]
+            made[number] = NoiseScale(variance, jnp.where(square <= rounding, 0, signal))
+        return [part for parts in made for part in parts]
 
     name = called("noise_scale", per)
     return Derived(
@@ -207,9 +217,19 @@ def noise_scale(per: Per = "global") -> Derived:
     )
 
 
-def _parts(norms: jax.Array, means: Sequence[jax.Array], count: jax.Array | int) -> NoiseScale:
-    """Of a group: the norm of each example's gradient [B], and its mean gradients."""
-    squares = jnp.sum(jnp.square(norms)) / count
+# The biases of attention's keys had norms of half a rounding to two of the largest parameter's.
+ROUNDINGS = 8
+
+
+def _of_rounding(squares: Sequence[jax.Array]) -> jax.Array:
+    """The mean squared norm that a group's gradients have by rounding what cancels, at most."""
+    known = jnp.stack(squares)
+    epsilon = ROUNDINGS * float(jnp.finfo(known.dtype).eps)
+    return epsilon**2 * jnp.max(jnp.where(jnp.isfinite(known), known, 0))
+
+
+def _parts(squares: jax.Array, means: Sequence[jax.Array], count: jax.Array | int) -> NoiseScale:
+    """Of a group: the mean of the squared norms of the examples' gradients, and its mean ones."""
     mean = jnp.square(joint_norm([NORMS.of(g[None]) for g in means]))[0]
     variance = (squares - mean) * unbiased(count)
     return NoiseScale(variance, mean - variance / count)

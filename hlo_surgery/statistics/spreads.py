@@ -3,10 +3,12 @@
 Histograms of the entries of the examples' gradients.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +17,13 @@ from jax.core import Tracer
 
 from hlo_surgery.passes.measures.measures import SumOf, Variance
 from hlo_surgery.passes.measures.moments import unbiased as unbiased_factor
+from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import (
     Derived,
     Found,
     Groups,
     Number,
+    Per,
     as_float,
     entries_of,
     flag,
@@ -54,16 +58,18 @@ def variance(unbiased: bool = True) -> Derived:
     )
 
 
-def snr() -> Derived:
-    """`|mean| / standard deviation` of the examples' gradients, elementwise.
+def snr(per: Per | Literal["entry"] = "entry") -> Derived:
+    """`|mean| / standard deviation` of the examples' gradients.
 
-    The result is like the gradient.
+    With "entry" elementwise, and the result is like the gradient: NaN where the variance is too
+    large for its dtype, or so small that it may have been rounded to zero. With "parameter" one
+    number for each, the norm of the mean over the root of the summed variances, of the entries of
+    which the ratio is known; NaN where none is. "global" and groups are as in `norms`.
 
     Roulet and Agarwala, appendix on SNR.
 
     The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio
-    is huge or inf. It is NaN where the variance is too large for its dtype, or so small that it may
-    have been rounded to zero.
+    is huge or inf.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -71,13 +77,29 @@ def snr() -> Derived:
     >>> round(float(f(1.0, jnp.array([-1.0, 3.0]))[1]), 6)  # 1 / sqrt(8)
     0.353553
     """
-    spread = variance()
+    spread, is_grouped = variance(), per != "entry"
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        pairs = zip(found.mean(), spread.combine(found, groups), strict=True)
-        return [_in_deviations(mean, variance) for mean, variance in pairs]
+        pairs = list(zip(found.mean(), spread.combine(found, groups), strict=True))
+        if not is_grouped:
+            return [_in_deviations(mean, variance) for mean, variance in pairs]
+        return [_of_group([pairs[i] for i in group]) for group in groups]
 
-    return Derived("snr", combine, spread.measures, about_mean=True, least=2)
+    how: Any = {"like": "group", "per": per} if is_grouped else {}
+    name = f"snr({repr(per) if isinstance(per, str) else 'per=...'})" if is_grouped else "snr"
+    return Derived(name, combine, spread.measures, about_mean=True, least=2, **how)
+
+
+def _of_group(pairs: Sequence[tuple[jax.Array, jax.Array]]) -> jax.Array:
+    """The norm of means over the root of a sum of variances, of entries of which both are known."""
+    parts = list[jax.Array]()
+    for mean, variance in pairs:
+        of_each = jnp.stack([jnp.abs(mean).astype(variance.dtype), jnp.sqrt(variance)])
+        parts.append(
+            norms_of_rows(jnp.where(jnp.isnan(_in_deviations(mean, variance)), 0, of_each))
+        )
+    mean, deviation = joint_norm(parts)
+    return mean / deviation
 
 
 def _in_deviations(mean: jax.Array, variance: jax.Array) -> jax.Array:

@@ -7,6 +7,9 @@ Means and sums of the examples' gradients with weights: clipped, or scaled as is
 Second moments of the examples' gradients with weights: clipped, or scaled as is wanted.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -20,6 +23,7 @@ from hlo_surgery.passes.measures.measures import Gram, Measure, Norms
 from hlo_surgery.passes.measures.moments import MEANS, SUMS, Join, at_least
 from hlo_surgery.passes.terms.scaling import joint_norm
 from hlo_surgery.statistics.derived import (
+    Bound,
     Derived,
     Found,
     Groups,
@@ -133,6 +137,24 @@ def _in_range(statistic: str, limit: Number, dtype: Any) -> Number:
     return limit
 
 
+Relation = Literal["add or remove one", "replace one", "replace special"]
+# By how many clipped gradients sums of neighbouring batches differ.
+MOVED: dict[Relation, int] = {"add or remove one": 1, "replace one": 2, "replace special": 1}
+
+
+def sensitivity(bound: Bound, relation: Any, groups: int, size: int) -> Number:
+    """How far, in L2, a clipped sum of so many groups moves at most between neighbouring batches;
+    of a mean, that of `size` rows. Raises ValueError for what is no relation.
+    """
+    word = str(getattr(relation, "name", relation)).lower().replace("_", " ")
+    if word not in MOVED:
+        raise ValueError(
+            f"relation is {relation!r}; it is one of {', '.join(map(repr, MOVED))}, or one of "
+            "dp_accounting.NeighboringRelation"
+        )
+    return MOVED[word] * math.sqrt(groups) * bound.max_norm / (size if bound.is_mean else 1)
+
+
 # Of what was found, the weights [B] of each gradient, and which examples are finite, if only these
 # count: an array like each gradient.
 Sums = Callable[[Found, list[jax.Array], jax.Array | None], list[jax.Array]]
@@ -145,11 +167,15 @@ def clipped_sums(
     per: Per,
     nan_safe: bool,
     joins: Join = MEANS,
+    is_mean: bool | None = None,
 ) -> Derived:
-    """With weights that clip each gradient to a norm: a private statistic."""
+    """With weights that clip each gradient to a norm: a private statistic. `is_mean`: whether it is
+    the mean of the gradients or their sum, if either.
+    """
     name = called(statistic, per, shown(max_norm), default=False)
     safe = flag(statistic, "nan_safe", nan_safe)
-    private: Any = {"private": True, "joins": joins}
+    bound = None if is_mean is None or not safe else Bound(max_norm, is_mean)
+    private: Any = {"private": True, "joins": joins, "bound": bound}
     return _weighted(name, sums, clipping(statistic, max_norm), per, safe, "norms", **private)
 
 
@@ -195,7 +221,7 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = True) -
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # (-1 + 2) / 2
     0.5
     """
-    return clipped_sums("clipped_mean", _means, max_norm, per, nan_safe)
+    return clipped_sums("clipped_mean", _means, max_norm, per, nan_safe, is_mean=True)
 
 
 def clipped_sum(max_norm: Number, per: Per = "global", nan_safe: bool = True) -> Derived:
@@ -212,7 +238,7 @@ def clipped_sum(max_norm: Number, per: Per = "global", nan_safe: bool = True) ->
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # -1 + 2
     1.0
     """
-    return clipped_sums("clipped_sum", _sums, max_norm, per, nan_safe, SUMS)
+    return clipped_sums("clipped_sum", _sums, max_norm, per, nan_safe, SUMS, is_mean=False)
 
 
 def weighted_mean(

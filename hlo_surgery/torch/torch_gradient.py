@@ -2,6 +2,8 @@
 as their arguments or their module need it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +29,7 @@ def grad(
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
     **options: Any,
-) -> "TorchGradient":
+) -> TorchGradient:
     """The gradient of a module's loss with statistics: `f(*args) == (gradient, stats)`.
 
     `loss(module, *args)` is the mean over the examples (or their sum, with
@@ -68,7 +70,7 @@ def value_and_grad(
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
     **options: Any,
-) -> "TorchGradient":
+) -> TorchGradient:
     """The loss, too: `f(*args) == ((loss, gradient), stats)`. Everything else is as in `grad`."""
     return TorchGradient(module, loss, batch_argnums, statistics, options, with_value=True)
 

@@ -6,6 +6,8 @@ changed) - y(b changed) + y(both changed) vanishes for disjoint sets a and b of 
 a sum of the examples' own contributions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +21,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.plan import Plan
 from hlo_surgery.requests.options import PlanningOptions
-from hlo_surgery.requests.request import Batch, Request, make_request
+from hlo_surgery.requests.request import Batch, LossReduction, OnMixing, Request, make_request
 from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewritten_function import WithStatistics, refuse_others
@@ -68,8 +70,8 @@ def verify_module(
     statistics: Statistic | Mapping[str, Statistic],
     gradients: Sequence[str | int] | None = None,
     loss: str | int | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,

@@ -90,7 +90,7 @@ UNDIFFERENTIABLE = (
 
 ON_ITS_MESH = (
     "call the function that hs.grad or hs.rewrite returns; or compile the module for its devices, "
-    "by hs.compile_for with in_shardings on as many"
+    "by hs.targets.compile_for with in_shardings on as many"
 )
 
 Result = TypeVar("Result")

@@ -6,6 +6,7 @@ from text.
 
 from dataclasses import dataclass, replace
 from functools import cache
+from html import escape
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, cast
@@ -138,6 +139,10 @@ class Refusal(Exception):
     def __reduce__(self) -> tuple[type["Refusal"], tuple[Reason, str]]:
         # An exception is copied and pickled by its text alone, unless it says of what it was made.
         return type(self), self._arguments
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def _text(self) -> str:
         within = f" (in {self.library})" if self.library else ""

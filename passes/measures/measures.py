@@ -11,7 +11,7 @@ examples has it; other strategies compute it from less.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -158,7 +158,8 @@ class MeanOf(Defined):
     """The mean over the examples of an elementwise function, [*parameter].
 
     `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all
-    complex ones; `is_given`: whether phi is the user's, and may not be elementwise.
+    complex ones; `is_given`: whether phi is the user's, and may not be elementwise; `written`: the
+    call that made it.
     """
 
     join: ClassVar[Join | None] = MEANS
@@ -167,6 +168,10 @@ class MeanOf(Defined):
     factorable: bool = False
     complex_factorable: bool = False
     is_given: bool = False
+    written: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return self.written or self.name
 
     @property
     def vanishes_at_zero(self) -> bool:
@@ -266,6 +271,10 @@ class PerExampleGradients(RowMeasure):
     """All gradients, [B, *parameter]."""
 
     name: str = "per_example"
+    written: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return self.written or self.name
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The gradient itself."""

@@ -134,7 +134,7 @@ def of_module(loss):
     def called(*args):
         text = jax.jit(jax.grad(loss)).lower(*args).as_text(debug_info=True)
         batch = [name for name in ("x", "weights") if f'"{name}"' in text]
-        return hs.rewrite_module(text, batch=batch, statistics=hs.norms()).call(
+        return hs.modules.rewrite_module(text, batch=batch, statistics=hs.norms()).call(
             *jax.tree.leaves(args)
         )
 

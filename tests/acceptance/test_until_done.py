@@ -172,7 +172,7 @@ def rewritten(combined=ANY, predicate=GOING, initial="false"):
     """
     text = HALVED.format(combined=combined, predicate=predicate, initial=initial)
     asked = {"batch": [1], "gradients": [0], "loss_reduction": "sum"}
-    return hs.rewrite_module(text, statistics=hs.per_example(), **asked)
+    return hs.modules.rewrite_module(text, statistics=hs.per_example(), **asked)
 
 
 def rows_of(module):

@@ -216,6 +216,25 @@ def test_explain_prints_sites_and_strategies():
     assert "test_api.py:" in plan
 
 
+def test_the_plan_in_short_is_like_the_gradient():
+    """What `explain` says of each gradient, one strategy for one statistic, a dict for several."""
+    params = {"w1": jnp.ones((4, 5)), "steps": (jnp.ones(5), 7)}
+    of = lambda p, x: jnp.mean(jnp.tanh(x @ p["w1"]) @ p["steps"][0])  # noqa: E731
+    asked = {"squares": hs.second_moment(), "norms": hs.norms()}
+    f = hs.grad(of, statistics=asked)
+    plan = f.plan(params, X)
+    assert jax.tree.structure(plan["norms"]) == jax.tree.structure(f(params, X)[0])
+    said = hs.explain(f, params, X).outputs
+    assert len(said) == 2
+    for name in asked:
+        assert jax.tree.leaves(plan[name]) == [o.strategies[name] for o in said]
+        assert hs.grad(of, statistics=asked[name]).plan(params, X) == plan[name]
+    assert hs.grad(of, statistics=hs.norms(), strategy="lift").plan(params, X) == {
+        "steps": ("lift", None),
+        "w1": "lift",
+    }
+
+
 WRONG = {
     "no such argument": (
         {"batch_argnums": 5},

@@ -82,16 +82,16 @@ STATISTICS = {
     "clipped_mean by parameter": lambda c: hs.clipped_mean(c, per="parameter"),
     "weighted_mean": lambda c: hs.weighted_mean(lambda n: jnp.minimum(1, c / n)),
     "inner_products": lambda c: hs.inner_products(jax.tree.map(lambda x: c * x, ONES)),
-    "mean_clipped": hs.mean_clipped,
+    "mean_of_clipped_entries": hs.mean_of_clipped_entries,
     "mean_of": lambda c: hs.mean_of(lambda g: jnp.tanh(g * c) + 1),
     "histogram": lambda c: hs.histogram(jnp.array([-1.0, 0.0, 0.5, 2.0]) * c),
     "polynomial": lambda c: hs.polynomial([c, 1.0, 2 * c]),
     "linear_combination": lambda c: hs.linear_combination(
-        [(c, hs.mean_abs()), (1.0, hs.mean_clipped(c))]
+        [(c, hs.mean_abs()), (1.0, hs.mean_of_clipped_entries(c))]
     ),
 }
 # What a scan over layers stacks without lifting it.
-STACKED = ("mean_clipped", "mean_of", "linear_combination")
+STACKED = ("mean_of_clipped_entries", "mean_of", "linear_combination")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_clip_norm_for_every_step_without_compiling_anew():
 def test_a_traced_bound_that_is_none_makes_nan():
     def bounded(c):
         return hs.grad(
-            loss, statistics={"rows": hs.clipped_mean(c), "elements": hs.mean_clipped(c)}
+            loss, statistics={"rows": hs.clipped_mean(c), "elements": hs.mean_of_clipped_entries(c)}
         )(P, X)[1]
 
     step = jax.jit(bounded)

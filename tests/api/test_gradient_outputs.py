@@ -59,7 +59,7 @@ def dump(function, *arguments, debug_info=True):
 
 
 def taken(source, batch):
-    plan = hs.rewrite_module(source, batch=batch, statistics=hs.norms()).plan
+    plan = hs.modules.rewrite_module(source, batch=batch, statistics=hs.norms()).plan
     return [output.name for output in plan.outputs]
 
 
@@ -98,13 +98,15 @@ CLEAR = {
 
 @pytest.mark.parametrize(("function", "arguments", "names"), CLEAR.values(), ids=CLEAR)
 def test_names_say_which_outputs_are_gradients(function, arguments, names):
-    module = hs.load(dump(function, *arguments))
+    module = hs.modules.load(dump(function, *arguments))
     (batch,) = [p.name for p in module.arguments if p.shape == (B, 3)]
     assert set(taken(module, [batch])) == names
 
 
 def test_norms_are_those_of_the_gradient_alone():
-    module = hs.rewrite_module(dump(with_aux(metrics), P, X), batch=["x"], statistics=hs.norms())
+    module = hs.modules.rewrite_module(
+        dump(with_aux(metrics), P, X), batch=["x"], statistics=hs.norms()
+    )
     each = jax.vmap(lambda row: jax.grad(loss)(P, row[None]))(X)
     want = jnp.sqrt(sum(jnp.sum(g.reshape(B, -1) ** 2, 1) for g in jax.tree.leaves(each)))
     np.testing.assert_allclose(module.call(T, W, X)[-1], want, rtol=1e-5)
@@ -130,7 +132,7 @@ def test_what_stays_unclear_is_asked(function, arguments):
         ValueError, match=r"not clear.* name them in gradients=.*--gradient"
     ) as problem:
         taken(source, ["x"])
-    assert all(port.name in str(problem.value) for port in hs.load(source).outputs)
+    assert all(port.name in str(problem.value) for port in hs.modules.load(source).outputs)
 
 
 def batch_normalised(p, stats, x, kept=0.0):
@@ -141,7 +143,7 @@ def batch_normalised(p, stats, x, kept=0.0):
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize("transform", [jax.grad, jax.value_and_grad])
-@pytest.mark.parametrize("taking", [explain_module, hs.rewrite_module, verify])
+@pytest.mark.parametrize("taking", [explain_module, hs.modules.rewrite_module, verify])
 def test_a_question_does_not_hide_a_refusal(taking, transform, kept):
     loss = partial(batch_normalised, kept=kept)
     source = dump(transform(loss, has_aux=True), P, M, X)
@@ -194,7 +196,7 @@ def test_updated_parameters_are_no_gradient(step, debug_info):
         ValueError, match=r"\[1\] .*updated parameters, no gradient; name them in .*--gradient"
     ):
         taken(source, [2])
-    plan = hs.rewrite_module(
+    plan = hs.modules.rewrite_module(
         source, batch=[2], statistics=hs.norms(), gradients=["[1]"], on_mixing="contribution"
     ).plan
     assert {output.name for output in plan.outputs} == NAMES
@@ -215,7 +217,7 @@ def test_a_function_that_updates_returns_no_gradient():
 @pytest.mark.parametrize("named", [[1, 1], ["[1]['w']", -1], ["[1]", "[1]['w']"]])
 def test_no_gradient_counts_twice(named):
     with pytest.raises(ValueError, match="more than once"):
-        hs.rewrite_module(
+        hs.modules.rewrite_module(
             dump(jax.value_and_grad(loss), P, X),
             batch=["x"],
             statistics=hs.norms(),
@@ -232,7 +234,7 @@ def test_parameters_with_one_gradient_count_each(strategy):
     """Their gradient is one value that the module returns twice."""
     p = {"u": W, "v": 0.5 * W}
     asked = {"norms": hs.norms(), "clipped": hs.clipped_mean(0.1), "squares": hs.second_moment()}
-    module = hs.rewrite_module(
+    module = hs.modules.rewrite_module(
         dump(jax.grad(summed), p, X), batch=["x"], statistics=asked, strategy=strategy
     )
     found = dict(
@@ -275,7 +277,9 @@ def with_metrics(p, x):
 
 def asked(function, **options):
     source = jax.jit(function).lower(P_OF_OUTPUTS, X_OF_OUTPUTS).as_text(debug_info=True)
-    return hs.rewrite_module(source, batch=["x"], statistics=hs.per_example_losses(), **options)
+    return hs.modules.rewrite_module(
+        source, batch=["x"], statistics=hs.per_example_losses(), **options
+    )
 
 
 def test_two_that_the_examples_reach_are_asked_about():

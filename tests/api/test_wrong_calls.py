@@ -57,7 +57,7 @@ WHEN_MADE = {
 def test_axes_and_positions_in_a_module_are_integers(batch, said):
     text = jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
     with pytest.raises(TypeError, match=said):
-        hs.rewrite_module(text, batch=batch, statistics=hs.norms())
+        hs.modules.rewrite_module(text, batch=batch, statistics=hs.norms())
 
 
 @pytest.mark.parametrize("make", [of_grad, of_rewrite, of_train_step])
@@ -107,7 +107,7 @@ def gradient_module():
 WAYS_OF_SEGMENTS = {
     "train_step": lambda: hs.train_step(loss, None, segments=IDS),
     "grad": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None),
-    "rewrite_module": lambda: hs.rewrite_module(
+    "rewrite_module": lambda: hs.modules.rewrite_module(
         gradient_module(), batch=["x"], statistics=hs.norms(), segments=IDS
     ),
 }

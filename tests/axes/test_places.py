@@ -222,7 +222,7 @@ def dumped(function, given, **options):
 @pytest.mark.parametrize(("loss", "given"), HIDDEN.values(), ids=HIDDEN)
 def test_rows_that_may_be_the_examples_are_refused(loss, given):
     with pytest.raises(hs.Refusal, match=UNSEEN) as refused:
-        hs.rewrite_module(dumped(jax.grad(loss), given), batch=["x"], statistics=hs.norms())
+        hs.modules.rewrite_module(dumped(jax.grad(loss), given), batch=["x"], statistics=hs.norms())
     assert refused.value.where.startswith(__file__)
     assert "as a batch argument" in refused.value.help
 
@@ -234,7 +234,7 @@ def test_a_gradient_that_is_a_number_is_not_the_loss():
     params = {**PARAMS, "scale": jnp.ones(())}
     text = jax.jit(jax.grad(loss)).lower(params, X, TABLE).as_text(debug_info=True)
     with pytest.raises(hs.Refusal, match=UNSEEN):
-        hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+        hs.modules.rewrite_module(text, batch=["x"], statistics=hs.norms())
 
 
 def test_rows_of_a_longer_parameter_may_be_the_examples():
@@ -244,7 +244,7 @@ def test_rows_of_a_longer_parameter_may_be_the_examples():
     params = {"e": jnp.ones(B + 2), "w": jnp.ones(D)}
     text = jax.jit(jax.grad(loss)).lower(params, X).as_text(debug_info=True)
     with pytest.raises(hs.Refusal, match=UNSEEN):
-        hs.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=[0, 1])
+        hs.modules.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=[0, 1])
 
 
 def test_what_was_exported_lacks_as_much():
@@ -262,7 +262,7 @@ def test_what_was_exported_lacks_as_much():
 def test_passed_as_a_batch_argument_they_are_the_examples(loss):
     names = ["x", loss.__code__.co_varnames[2]]
     text = dumped(jax.grad(loss), TABLE)
-    module = hs.rewrite_module(text, batch=names, statistics=hs.per_example())
+    module = hs.modules.rewrite_module(text, batch=names, statistics=hs.per_example())
     found = dict(
         zip([port.name for port in module.outputs], module.call(*call(TABLE)), strict=True)
     )
@@ -292,9 +292,9 @@ def test_points_beside_the_examples_are_a_constant_where_the_loss_is_returned():
     of = {"batch": ["x"], "statistics": hs.norms()}
     alone = dumped(jax.grad(beside_a_penalty), points)
     with pytest.raises(hs.Refusal, match=UNSEEN) as refused:
-        hs.rewrite_module(alone, **of)
+        hs.modules.rewrite_module(alone, **of)
     assert "value_and_grad" in refused.value.help
-    shown = hs.rewrite_module(dumped(jax.value_and_grad(beside_a_penalty), points), **of)
+    shown = hs.modules.rewrite_module(dumped(jax.value_and_grad(beside_a_penalty), points), **of)
     one = jax.vmap(lambda x: jax.grad(beside_a_penalty)(PARAMS, x[None], points))(X)
     expected = np.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in one.values()))
     np.testing.assert_allclose(shown.call(*call(points))[-1], expected, rtol=1e-5)
@@ -307,7 +307,7 @@ def test_another_output_is_no_loss(shown):
     both = lambda p, x, points: (jax.grad(beside_a_penalty)(p, x, points), shown(p, x))  # noqa: E731
     of = {"batch": ["x"], "statistics": hs.norms(), "gradients": ["[0]['b']", "[0]['v']"]}
     with pytest.raises(hs.Refusal, match=UNSEEN):
-        hs.rewrite_module(dumped(both, jnp.ones((B, D))), **of)
+        hs.modules.rewrite_module(dumped(both, jnp.ones((B, D))), **of)
 
 
 def of_parameters(p, x, _):
@@ -350,7 +350,7 @@ def test_what_is_no_row_of_an_example_is_a_constant(loss):
     points = jnp.sin(jnp.arange(B * D, dtype=float)).reshape(B, D)
     text = dumped(jax.grad(loss), points, keep_unused=False)
     asked = {"gradients": ["['b']", "['v']"], "statistics": hs.norms()}
-    module = hs.rewrite_module(text, batch=["x"], **asked)
+    module = hs.modules.rewrite_module(text, batch=["x"], **asked)
     one = jax.vmap(lambda x: jax.grad(loss)(PARAMS, x[None], points))(X)
     expected = np.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in one.values()))
     arguments = {"p['b']": PARAMS["b"], "p['v']": PARAMS["v"], "x": X}
@@ -370,7 +370,9 @@ def on_each_device(w, x):
 def test_what_devices_disagree_on_is_refused():
     lowered = jax.jit(on_each_device).trace(PARAMS["v"], X).lower(lowering_platforms=("cpu",))
     with pytest.raises(hs.Refusal, match="devices return different values") as refused:
-        hs.rewrite_module(lowered.as_text(debug_info=True), batch=["x"], statistics=hs.norms())
+        hs.modules.rewrite_module(
+            lowered.as_text(debug_info=True), batch=["x"], statistics=hs.norms()
+        )
     assert refused.value.op == "sdy.manual_computation"
     assert refused.value.where in lines_of(on_each_device)
     assert refused.value.help.startswith("add jax.lax.pmean over all the axes")

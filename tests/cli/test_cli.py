@@ -109,7 +109,7 @@ def test_inspect_with_a_batch_shows_the_plan():
     assert "dense.py:15" in shown
     plan = json.loads(answered("inspect", MLP, *MLP_BATCH, "--json").stdout)["plan"]
     assert [o["name"] for o in plan["outputs"]] == [
-        port.name for port in hs.load(Path(MLP)).outputs
+        port.name for port in hs.modules.load(Path(MLP)).outputs
     ]
     assert plan["outputs"][1]["strategies"] == {"second_moment": "square"}
 
@@ -164,7 +164,7 @@ def pipe(*arguments, data=b""):
 def test_dash_is_stdin_and_stdout():
     done = pipe("rewrite", "-", *MLP_BATCH, *SQUARES, "-o", "-", data=Path(MLP).read_bytes())
     assert done.returncode == 0, done.stderr
-    assert len(hs.load(done.stdout).outputs) == 8
+    assert len(hs.modules.load(done.stdout).outputs) == 8
     assert b"\x1b[" not in done.stdout + done.stderr
     again = pipe("inspect", "-", "--json", data=done.stdout)
     assert json.loads(again.stdout)["outputs"][4]["name"] == "second_moment/['hidden']['bias']"

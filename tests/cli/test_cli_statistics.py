@@ -25,7 +25,7 @@ WRITTEN = {
     "inner_products()": hs.inner_products(),
     "kronecker_factors('reduce')": hs.kronecker_factors("reduce"),
     "mean_abs": hs.mean_abs(),
-    "mean_clipped(0.1)": hs.mean_clipped(0.1),
+    "mean_of_clipped_entries(0.1)": hs.mean_of_clipped_entries(0.1),
     "mean_power(3)": hs.mean_power(3),
     "mean_sign": hs.mean_sign(),
     "noise_scale": hs.noise_scale(),
@@ -58,7 +58,7 @@ def test_every_statistic_returns_what_that_of_python_does(tmp_path):
     done = answered("rewrite", MLP, *MLP_BATCH, *flags(WRITTEN), "-o", out)
     answered("run", out, "--inputs", MLP_INPUTS, "-o", stored)
     made = {text.removesuffix("()"): statistic for text, statistic in WRITTEN.items()}
-    wanted = hs.rewrite_module(Path(MLP), batch=["x", "labels"], statistics=made)
+    wanted = hs.modules.rewrite_module(Path(MLP), batch=["x", "labels"], statistics=made)
     assert f"4 outputs of the original, {len(wanted.outputs) - 4} statistics" in done.stdout
     arrays = np.load(stored)
     assert arrays.files == [port.name for port in wanted.outputs]
@@ -92,7 +92,7 @@ BAD = {
     "(" * 3000: "is no name and no call",
     "mean_of(lambda g: g)": "use it from Python, as hlo_surgery.mean_of",
     "mean_power(exit())": "are no plain values; write mean_power(k) with",
-    "mean_clipped(*[1])": "are no plain values",
+    "mean_of_clipped_entries(*[1])": "are no plain values",
     "clipped_mean": "missing 1 required positional argument: 'max_norm'; write "
     "clipped_mean(max_norm, per='global',",
     "clipped_mean(1e400)": "clipped_mean takes a positive max_norm that is finite, not inf",

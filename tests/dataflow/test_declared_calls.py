@@ -37,7 +37,7 @@ def dumped(loss, *arrays):
     return jax.jit(jax.grad(loss)).lower(*arrays).as_text(debug_info=True)
 
 
-def asked(text, calls, how=hs.rewrite_module):
+def asked(text, calls, how=hs.modules.rewrite_module):
     return how(text, batch=["x"], statistics=hs.second_moment(), custom_calls=calls)
 
 

@@ -74,7 +74,7 @@ BAD = {
 def test_modules_that_are_none(said, tmp_path):
     (tmp_path / "bad.mlir").write_text(BAD[said])
     with pytest.raises(ValueError, match=r"module|function"):
-        hs.load(tmp_path / "bad.mlir")
+        hs.modules.load(tmp_path / "bad.mlir")
     for command in (["inspect"], ["run"], ["compile"], ["cost"]):
         result = CliRunner().invoke(main, [*command, str(tmp_path / "bad.mlir")])
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
@@ -83,9 +83,9 @@ def test_modules_that_are_none(said, tmp_path):
 
 @pytest.mark.parametrize("source", [nested(50), called(1500)])
 def test_deep_modules_are_normalised_and_run(source):
-    module = hs.load(source)
+    module = hs.modules.load(source)
     x = np.ones((4, 3), np.float32)
-    for each in (module, hs.fold_squared_sums(module)):
+    for each in (module, hs.modules.fold_squared_sums(module)):
         assert np.array_equal(each.call(*[x, np.array(True)][: len(module.arguments)])[0], x)
 
 
@@ -144,7 +144,7 @@ OTHER_TEXTS = {
 @pytest.mark.parametrize(("text", "said"), OTHER_TEXTS.values(), ids=OTHER_TEXTS)
 def test_other_texts_are_named_in_one_line(text, said):
     with pytest.raises(ValueError, match="this is no StableHLO module: ") as problem:
-        hs.load(text)
+        hs.modules.load(text)
     message = str(problem.value)
     assert said in message
     assert "dump one with jax.jit(f).lower(...).as_text(debug_info=True)" in message
@@ -152,7 +152,9 @@ def test_other_texts_are_named_in_one_line(text, said):
     assert "Available dialects" not in message
 
 
-@pytest.mark.parametrize("use", [hs.load, hs.cost, lambda x: hs.rewrite_module(x, **ASKED)])
+@pytest.mark.parametrize(
+    "use", [hs.modules.load, hs.targets.cost, lambda x: hs.modules.rewrite_module(x, **ASKED)]
+)
 @pytest.mark.parametrize("name", ["nofile.mlir", "func/module", "x" * 999])
 def test_a_name_of_no_file(use, name):
     with pytest.raises(ValueError, match=r"there is no file .*; pass pathlib.Path\(...\)") as said:
@@ -191,7 +193,9 @@ def chain(op, operands):
 @pytest.mark.parametrize(("op", "operands"), [("sine", 1), ("add", 2)])
 def test_a_chain_beside_the_examples(op, operands):
     module = text(chain(op, operands), f"v{DEEP - 1}")
-    plan = hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment()).plan
+    plan = hs.modules.rewrite_module(
+        module, batch=[1], gradients=[0], statistics=hs.second_moment()
+    ).plan
     assert plan is not None
 
 
@@ -229,4 +233,4 @@ def test_the_source_line_of_a_deep_call():
         %y = stablehlo.custom_call @unknown(%x) : ({rows}) -> {rows} loc("m.py":{DEEP}:1)
         return %y : {rows} }}"""
     with pytest.raises(hs.Refusal, match=r"^main.py:7: refused"):
-        hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment())
+        hs.modules.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment())

@@ -41,7 +41,7 @@ def near_edges(g, d):
 
 MORE = {
     "mean_cos": hs.mean_of(jnp.cos),
-    "bounded": hs.mean_clipped(0.3),
+    "bounded": hs.mean_of_clipped_entries(0.3),
     "polynomial": hs.polynomial([0.5, 1.0, -2.0]),
     "combination": hs.linear_combination([(2.0, hs.second_moment()), (-1.0, hs.mean_abs())]),
     "histogram": hs.histogram(EDGES.tolist()),

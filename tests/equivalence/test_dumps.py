@@ -42,7 +42,9 @@ def file_of(name):
 
 
 def rewritten(source, axes):
-    return hs.rewrite_module(source, batch=axes, statistics={"second_moment": hs.second_moment()})
+    return hs.modules.rewrite_module(
+        source, batch=axes, statistics={"second_moment": hs.second_moment()}
+    )
 
 
 def axes_of(name):
@@ -110,7 +112,7 @@ def test_bytecode_of_another_mlir_says_what_to_dump_instead(name):
         "dump text, a portable artifact or a jax.export artifact"
     )
     with pytest.raises(ValueError, match=f"^{said}$"):
-        hs.load(file_of(name))
+        hs.modules.load(file_of(name))
 
 
 def test_a_portable_artifact_of_the_future_says_what_to_dump_instead():
@@ -123,7 +125,7 @@ def test_a_portable_artifact_of_the_future_says_what_to_dump_instead():
         "dump text, a portable artifact or a jax.export artifact"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        hs.load(data.replace(producer, later)[:-100])
+        hs.modules.load(data.replace(producer, later)[:-100])
 
 
 def by_verdict(verdict):
@@ -155,7 +157,7 @@ def test_a_call_to_the_host_is_refused(name):
 
 @pytest.mark.parametrize("name", ["printing_jax_0.4.30", "printing_jax_0.10.2"])
 def test_a_call_to_the_host_of_another_process_is_not_run(name):
-    module = hs.load(file_of(name))
+    module = hs.modules.load(file_of(name))
     with pytest.raises(hs.Refusal, match="the program calls its host back"):
         module.call(*inputs(name))
 
@@ -174,7 +176,7 @@ def test_a_program_for_each_device_in_gspmd_form_is_refused(name):
 def test_a_symbolic_batch_is_no_batch(name):
     said = re.escape(f"; only tensors of static shape are supported: {SHAPES_HELP}")
     with pytest.raises(ValueError, match=rf"^argument \S+ has type tensor<\?x3xf32>{said}$"):
-        hs.load(file_of(name))
+        hs.modules.load(file_of(name))
 
 
 def test_an_artifact_of_symbolic_shapes_called_at_fixed_ones_is_refused():

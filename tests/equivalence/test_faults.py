@@ -62,7 +62,7 @@ WRONG = {
 @pytest.mark.parametrize(("planning", "kind", "said"), WRONG.values(), ids=WRONG)
 def test_planning_is_told_what_it_takes(planning, kind, said):
     source = jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
-    dumped = partial(hs.rewrite_module, source, batch=["x"], statistics=hs.norms())
+    dumped = partial(hs.modules.rewrite_module, source, batch=["x"], statistics=hs.norms())
     for made in (dumped, lambda **how: hs.grad(loss, statistics=hs.norms(), **how)(W, X)):
         with pytest.raises(kind, match=said):
             made(**planning)

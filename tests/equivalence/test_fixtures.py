@@ -56,7 +56,7 @@ def rewritten(name, statistics):
         for i, a in enumerate(meta["arguments"])
         if a["example_axis"] is not None
     }
-    return hs.rewrite_module(
+    return hs.modules.rewrite_module(
         (FIXTURES / name / "module.mlir").read_text(),
         batch=axes,
         statistics=statistics,

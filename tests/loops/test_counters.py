@@ -119,7 +119,9 @@ def test_a_loop_is_hoisted_for_the_rounds_that_it_has(kind):
     rng = np.random.default_rng(0)
     w, x, y = (rng.normal(size=s).astype(np.float32) for s in ((3, 2), (2, 5, 3), (2, 5, 2)))
     asked = {"batch": {1: 1, 2: 1}, "gradients": [0], "loss_reduction": "sum"}
-    rewritten = hs.rewrite_module(SUMMED.format(kind=kind), statistics=hs.per_example(), **asked)
+    rewritten = hs.modules.rewrite_module(
+        SUMMED.format(kind=kind), statistics=hs.per_example(), **asked
+    )
     gradient, rows = rewritten.call(w, x, y)
     times = {0: 0, 1: 0}
     for number in run(kind, "LT", 0, 100, 120):

@@ -33,7 +33,7 @@ def run(kind, numbers, op, to):
     text = op.format(x="%x")
     code = f"""func.func @main(%x: tensor<4x{kind}>)
         -> (tensor<4x{to}> {{jax.result_info = "r"}}) {{\n{text}\nreturn %r : tensor<4x{to}> }}"""
-    return np.asarray(hs.load(code).call(np.array(numbers, TYPES[kind]))[0])
+    return np.asarray(hs.modules.load(code).call(np.array(numbers, TYPES[kind]))[0])
 
 
 @pytest.mark.parametrize(("kind", "name"), WRAPPED)
@@ -182,7 +182,7 @@ def test_another_scan_stays(op, length):
 @pytest.mark.parametrize("dumped", [lowered, exported])
 @pytest.mark.parametrize("loss", [forwards, backwards])
 def test_sums_of_each_example(loss, dumped):
-    module = hs.rewrite_module(dumped(loss), batch=[1], statistics=hs.per_example())
+    module = hs.modules.rewrite_module(dumped(loss), batch=[1], statistics=hs.per_example())
     own = jax.vmap(lambda x: jax.grad(loss)(W, x[None]))(X)
     np.testing.assert_allclose(module.call(W, X)[1], own, rtol=1e-5, atol=1e-4)
 
@@ -190,7 +190,7 @@ def test_sums_of_each_example(loss, dumped):
 @pytest.mark.parametrize("dumped", [lowered, exported])
 def test_sums_over_the_examples_are_refused(dumped):
     with pytest.raises(hs.Refusal, match="along the example axis"):
-        hs.rewrite_module(dumped(over_examples), batch=[1], statistics=hs.per_example())
+        hs.modules.rewrite_module(dumped(over_examples), batch=[1], statistics=hs.per_example())
 
 
 W_OF_FUNCTIONS, X_OF_FUNCTIONS = (

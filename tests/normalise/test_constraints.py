@@ -84,9 +84,9 @@ def test_a_dump_keeps_them_and_runs_on_one_device():
     with jax.set_mesh(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))):
         text = jax.jit(jax.grad(loss)).lower(*problem()).as_text(debug_info=True)
         each = of_each(*problem())
-    module = hs.rewrite_module(text, batch=["x", "y"], statistics=hs.second_moment())
+    module = hs.modules.rewrite_module(text, batch=["x", "y"], statistics=hs.second_moment())
     assert "sdy.sharding_constraint" in module.text()
-    again = hs.load(module.text())
+    again = hs.modules.load(module.text())
     moments = again.call(*jax.tree.leaves(problem()))[2:]
     for found, g in zip(moments, jax.tree.leaves(each), strict=True):
         assert np.allclose(found, (g**2).mean(0), rtol=1e-5, atol=1e-7)

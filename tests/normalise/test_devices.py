@@ -48,11 +48,11 @@ def text(function, *arguments):
 
 
 def for_one_device(source):
-    code = mlir.clone(hs.load(source).code)
+    code = mlir.clone(hs.modules.load(source).code)
     normalize(code)
     put_back(code)
     assert code.operation.verify()
-    return hs.Module(code)
+    return hs.modules.Module(code)
 
 
 def uniform(shape, seed=0):
@@ -252,7 +252,7 @@ GRADIENTS = {
 def rewritten(gradient):
     source = text(gradient, PARAMS, *INPUTS)
     assert "sdy.manual_computation" in source
-    return hs.rewrite_module(source, batch=[3, 4], statistics=hs.second_moment())
+    return hs.modules.rewrite_module(source, batch=[3, 4], statistics=hs.second_moment())
 
 
 @pytest.mark.parametrize(("gradient", "loss"), GRADIENTS.values(), ids=GRADIENTS)

@@ -43,12 +43,12 @@ def loss(p, x, y):
 
 def sampled(p, x, key):
     logits = jax.vmap(logits_of_one, (None, 0))(p, x)
-    labels = hs.sampled_labels(key, logits)
+    labels = hs.curvature.sampled_labels(key, logits)
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
 def labels_of(p, i):
-    return hs.sampled_labels(KEYS[i], jax.vmap(logits_of_one, (None, 0))(p, X[i]))
+    return hs.curvature.sampled_labels(KEYS[i], jax.vmap(logits_of_one, (None, 0))(p, X[i]))
 
 
 def trained(optimizer, statistic):

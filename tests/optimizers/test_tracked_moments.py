@@ -72,7 +72,9 @@ def assert_medians(found, values):
 
 @pytest.mark.parametrize("effective", [None, 1, 2.5])
 def test_medians_of_the_estimates(state, effective):
-    found = jax.jit(partial(ho.moments, batch_size=SIZE, effective_batch_size=effective))(state)
+    found = jax.jit(partial(ho.tracked_moments, batch_size=SIZE, effective_batch_size=effective))(
+        state
+    )
     assert_medians(found["mean_squared"], SQUARED)
     assert_medians(found["variance"], SPREAD)
     each = ratios(SIZE if effective is None else effective)
@@ -149,9 +151,9 @@ BATCHES = np.random.default_rng(0).normal(0.5, 1, (4, 6, 2))
 @pytest.mark.parametrize("optimizer", [optax.adam(0.1), ho.micro_adam(0.1)])
 def test_averages_along_training(optimizer):
     state = trained(optax.chain(ho.track_noise_scale(0.5), optimizer), BATCHES)
-    assert_close(ho.noise_scale(state), *averaged(BATCHES, 0.5, [0, 1]))
+    assert_close(ho.tracked_noise_scale(state), *averaged(BATCHES, 0.5, [0, 1]))
     of_each = optax.chain(ho.track_noise_scale(0.5, "parameter"), optimizer)
-    found = ho.noise_scale(trained(of_each, BATCHES))
+    found = ho.tracked_noise_scale(trained(of_each, BATCHES))
     assert_close(found["w"], *averaged(BATCHES, 0.5, [0]))
     assert_close(found["v"], *averaged(BATCHES, 0.5, [1]))
     assert float(found["w"].ratio) == pytest.approx(

@@ -52,7 +52,7 @@ def test_fixtures_without_any_raising_rule(name):
     "statistic", [hs.second_moment(), hs.per_example()], ids=["second_moment", "per_example"]
 )
 def test_an_op_without_a_rule_is_looped(statistic):
-    module = hs.rewrite_module(
+    module = hs.modules.rewrite_module(
         BY_ALGORITHM, batch=[1, 2], statistics=statistic, gradients=[0], loss_reduction="mean"
     )
     assert set(module.plan.outputs[0].strategies.values()) == {"loop"}

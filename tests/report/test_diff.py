@@ -116,7 +116,7 @@ PROGRAMS = {
 
 def module_of(name):
     function, w = PROGRAMS[name]
-    return hs.load(jax.jit(function).lower(w, X_OF_SCOPES).as_text(debug_info=True))
+    return hs.modules.load(jax.jit(function).lower(w, X_OF_SCOPES).as_text(debug_info=True))
 
 
 def kinds(ops):
@@ -127,7 +127,7 @@ def kinds(ops):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_whatever_has_no_scope_was_there_before(name, statistics):
     module = module_of(name)
-    rewritten = hs.rewrite_module(module, batch=["x"], statistics=statistics)
+    rewritten = hs.modules.rewrite_module(module, batch=["x"], statistics=statistics)
     before = mlir.clone(module.code)
     request = make_request(module, ["x"], statistics, None, "mean", "refuse", {})
     refused_outputs(before, roles_of(request))
@@ -137,7 +137,9 @@ def test_whatever_has_no_scope_was_there_before(name, statistics):
 
 
 def test_scopes_name_statistic_output_and_strategy():
-    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=SQUARES_AND_NORMS)
+    rewritten = hs.modules.rewrite_module(
+        module_of("dense"), batch=["x"], statistics=SQUARES_AND_NORMS
+    )
     scopes = {str(scope_of(op)) for op in mlir.all_operations(rewritten.code)} - {"None"}
     plans = {output.name: output.strategies for output in rewritten.plan.outputs}
     for name in ("['a']", "['b']"):

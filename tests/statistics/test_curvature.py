@@ -59,7 +59,7 @@ def held(found, expected, rtol=1e-4, atol=1e-6):
 
 
 def test_squared_scores_of_all_labels_are_the_gauss_newton_diagonal():
-    scores = lambda p, x, c: jnp.mean(hs.gauss_newton_score(logits_of(p, x), c))  # noqa: E731
+    scores = lambda p, x, c: jnp.mean(hs.curvature.gauss_newton_score(logits_of(p, x), c))  # noqa: E731
     f = hs.grad(scores, batch_argnums=1, statistics=hs.second_moment())
     each = jax.lax.map(lambda c: f(PARAMS, X, c)[1], jnp.arange(C))
     found = jax.tree.map(lambda x: x.sum(0), each)
@@ -69,7 +69,7 @@ def test_squared_scores_of_all_labels_are_the_gauss_newton_diagonal():
 @pytest.mark.parametrize("shape", [(B, 2, C), (2, B, 1, C), (B, 0, C)])
 def test_scores_of_several_rows_an_example_are_refused(shape):
     with pytest.raises(ValueError, match=r"one row for each example.*sampled_labels"):
-        hs.gauss_newton_score(jnp.zeros(shape), 0)
+        hs.curvature.gauss_newton_score(jnp.zeros(shape), 0)
 
 
 @pytest.mark.parametrize("strategy", ["auto", pytest.param("loop", marks=pytest.mark.slow)])

@@ -278,7 +278,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("sequences", "ex
 @pytest.mark.parametrize("name", ["dense", "heads of one position", *SLOW])
 def test_second_moments_in_eigenbases(name):
     loss, params, x = EIGENBASES[name]
-    bases = hs.eigenbases(hs.grad(loss, statistics=hs.kronecker_factors())(params, x)[1])
+    bases = hs.curvature.eigenbases(hs.grad(loss, statistics=hs.kronecker_factors())(params, x)[1])
     own = jax.vmap(lambda row: jax.grad(loss)(params, row[None]))(x)
     found = jax.jit(lambda b: hs.grad(loss, statistics=hs.second_moment_in(b))(params, x)[1])(bases)
     expected = squares_in(bases, own)

@@ -27,7 +27,7 @@ BOTH = np.concatenate([X, Y.reshape(B, -1)], 1)
 
 
 def rewritten(statistics, batch=(2, 3), **options):
-    return hs.rewrite_module(
+    return hs.modules.rewrite_module(
         MODULE, batch=list(batch), statistics=statistics, loss_reduction="sum", **options
     )
 
@@ -114,7 +114,7 @@ WRONG = {
     "variance of one": (lambda: graded(hs.variance(), 1), "at least 2 examples; the batch has 1"),
     "ord of zero": (lambda: hs.norms(ord=0), "takes ord > 0"),
     "a power of zero": (lambda: hs.mean_power(0), "integer k >= 1"),
-    "a negative threshold": (lambda: hs.mean_clipped(-1.0), "positive threshold"),
+    "a negative threshold": (lambda: hs.mean_of_clipped_entries(-1.0), "positive threshold"),
     "no max_norm": (lambda: hs.clipped_mean(0.0), "positive max_norm"),
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
     "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
@@ -253,7 +253,7 @@ def dumped():
 def found(statistic):
     """The statistic's arrays, of example b's gradients (i + 1) x_b."""
     text, arguments = dumped()
-    module = hs.rewrite_module(
+    module = hs.modules.rewrite_module(
         text, batch={MANY: 0}, statistics={"it": statistic}, loss_reduction="mean"
     )
     return [np.asarray(output).tolist() for output in module.call(*arguments)[MANY:]]
@@ -269,3 +269,42 @@ def test_directions_of_a_dumped_gradient_have_its_names():
     assert found(hs.inner_products(last)) == [[12.0, 24.0]]
     with pytest.raises(ValueError, match="a dict by the names of its outputs"):
         found(hs.inner_products([0.0] * MANY))
+
+
+def of_attention(p, x):
+    """What is added to all keys alike changes no weight."""
+    queries, keys = x @ p["q"], x @ p["k"] + p["key_bias"]
+    weights = jax.nn.softmax(jnp.einsum("btd,bsd->bts", queries, keys))
+    return jnp.mean(jnp.sum(jnp.einsum("bts,bsd->btd", weights, x) * p["out"], (1, 2)) ** 2)
+
+
+@pytest.mark.parametrize("per", ["parameter", {"key_bias": 0, "k": 0, "out": 0, "q": 0}])
+def test_a_gradient_that_is_rounding_alone_has_no_signal(per):
+    draw = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)  # noqa: E731
+    p = {"q": draw(1, 8, 8), "k": draw(2, 8, 8), "key_bias": draw(3, 8), "out": draw(4, 8)}
+    statistics = {"noise": hs.noise_scale(per), "norms": hs.norms(per)}
+    _, found = hs.grad(of_attention, statistics=statistics)(p, draw(5, 16, 12, 8))
+    assert (found["norms"]["key_bias"] > 0).any()
+    noise = found["noise"].pop("key_bias")
+    assert (float(noise.squared_mean), float(noise.ratio)) == (0, np.inf)
+    assert all(np.isfinite(each.ratio) for each in found["noise"].values())
+
+
+def test_small_gradients_have_their_noise_scale():
+    """Nor does one that is infinite make others rounding."""
+    loss = lambda p, x: jnp.mean(p["a"] * x + 1e-5 * p["b"] * x + p["c"] * jnp.exp(60 * x))  # noqa: E731
+    p, x = dict.fromkeys("abc", 1.0), jnp.array([1.0, 2.0, 4.0])
+    _, found = hs.grad(loss, statistics=hs.noise_scale("parameter"))(p, x)
+    np.testing.assert_allclose(found["b"].ratio, found["a"].ratio, rtol=1e-5)
+
+
+def test_entries_without_a_ratio_are_left_out_of_that_of_their_parameter():
+    """The third is reached by no example; the last one's variance is beyond the largest float."""
+    loss = lambda w, x: jnp.mean(x[:, :2] @ w[:2] + 1e25 * x[:, 3] * w[3])  # noqa: E731
+    w, x = jnp.ones(4), jnp.array([[1.0, 2.0, 3.0, 1.0], [3.0, 5.0, 1.0, -1.0]])
+    entries = hs.grad(loss, statistics=hs.snr())(w, x)[1]
+    assert np.isnan(entries).tolist() == [False, False, True, True]
+    found = hs.grad(loss, statistics=hs.snr("parameter"))(w, x)[1]
+    np.testing.assert_allclose(found, np.sqrt((2**2 + 3.5**2) / (2 + 4.5)), rtol=1e-6)
+    zeros = hs.grad(lambda w, x: jnp.mean(0 * x[:, 0] * w[0]), statistics=hs.snr("parameter"))
+    assert np.isnan(zeros(w, x)[1])

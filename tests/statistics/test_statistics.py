@@ -53,6 +53,11 @@ def noise_scale(tree):
     return NoiseScale(noise, np.sum(np.abs(g.mean(0)) ** 2) - noise / b)
 
 
+def signal_to_noise(tree):
+    g = flat(tree)
+    return np.linalg.norm(g.mean(0)) / np.sqrt(np.sum(np.var(g, 0, ddof=1)))
+
+
 def weighted(w, tree):
     factors = w(length(tree))
     return jax.tree.map(lambda g: np.mean(factors.reshape(-1, *[1] * (g.ndim - 1)) * g, 0), tree)
@@ -147,13 +152,18 @@ MEANS = {
     "taylor_series": (hs.linear_combination(SINE), lambda g: g - g**3 / 6 + g**5 / 120),
 }
 OF_REAL = {
-    "mean_clipped": (hs.mean_clipped(0.1), every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0))),
+    "mean_of_clipped_entries": (
+        hs.mean_of_clipped_entries(0.1),
+        every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0)),
+    ),
     "histogram": (hs.histogram(BINS), every_leaf(lambda g: np.histogram(g, BINS)[0])),
     "top": (hs.top_directions(1), top),
 }
 OF_TWO = {
     "variance": (hs.variance(), every_leaf(lambda g: np.var(g, 0, ddof=1))),
     "snr": (hs.snr(), every_leaf(lambda g: np.abs(g.mean(0)) / np.std(g, 0, ddof=1))),
+    "snr_each": (hs.snr("parameter"), every_leaf(signal_to_noise)),
+    "snr_all": (hs.snr("global"), signal_to_noise),
     "noise_scale": (hs.noise_scale(), noise_scale),
     "noise_each": (hs.noise_scale("parameter"), every_leaf(noise_scale)),
 }

@@ -29,7 +29,7 @@ NEEDED = (
 
 
 def module_of(function, *arguments):
-    return hs.load(jax.jit(function).lower(*arguments).as_text())
+    return hs.modules.load(jax.jit(function).lower(*arguments).as_text())
 
 
 @pytest.mark.parametrize("name", GPUS)

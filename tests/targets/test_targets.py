@@ -24,7 +24,7 @@ CALLBACK = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
 
 
 def module_of(function, *arguments):
-    return hs.load(jax.jit(function).lower(*arguments).as_text())
+    return hs.modules.load(jax.jit(function).lower(*arguments).as_text())
 
 
 def square(size=64):

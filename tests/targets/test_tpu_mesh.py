@@ -87,7 +87,7 @@ def compiled(module, parameters):
 def plain(name):
     """The gradient's module, its number of parameters, and its collectives."""
     loss, params, *batch = MODELS[name]
-    module = hs.load(jax.jit(jax.grad(loss)).lower(params, *batch).as_text())
+    module = hs.modules.load(jax.jit(jax.grad(loss)).lower(params, *batch).as_text())
     parameters = len(jax.tree.leaves(params))
     return module, parameters, compiled(module, parameters)
 
@@ -102,7 +102,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "statistic", "strategy"), CASES)
 def test_one_sum_more_for_a_statistic(name, statistic, strategy):
     module, parameters, alone = plain(name)
-    rewritten = hs.rewrite_module(
+    rewritten = hs.modules.rewrite_module(
         module,
         batch=[parameters, parameters + 1],
         statistics=STATISTICS[statistic],

@@ -25,7 +25,7 @@ without_tpu()
 
 
 def gradient(function, *arguments):
-    return hs.load(jax.jit(jax.grad(function)).lower(*arguments).as_text())
+    return hs.modules.load(jax.jit(jax.grad(function)).lower(*arguments).as_text())
 
 
 DENSE = ([struct(1024, 1024)] * 3, struct(4096, 1024))
@@ -60,7 +60,7 @@ def test_a_matmul_runs_near_the_peak_of_its_matrix_units():
     that.
     """
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
-    found = cost(hs.load(jax.jit(lambda x, y: x @ y).lower(x, x).as_text()), "tpu:v5e")
+    found = cost(hs.modules.load(jax.jit(lambda x, y: x @ y).lower(x, x).as_text()), "tpu:v5e")
     assert found.flops == 2 * 4096**3
     assert found.roofline_seconds == pytest.approx(2 * 4096**3 / 197e12)
     assert 0.8 < found.roofline_seconds / found.estimated_seconds < 1
@@ -144,7 +144,7 @@ def module(dtype, target, **planning):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float16])
 @pytest.mark.parametrize("target", ["tpu:v5e", "tpu:v5p"])
 def test_one_kernel_a_site(target, dtype):
-    text = hs.compile_for(module(dtype, target), target).text
+    text = hs.targets.compile_for(module(dtype, target), target).text
     assert text.count('custom_call_target="tpu_custom_call"') == 2
     assert f"[{B},{WIDTH},{WIDTH}]" not in text
     assert f"[{B},{WIDTH},{HIGH}]" not in text

@@ -15,7 +15,7 @@ SPATIAL = "HWD"
 
 
 def convolution_in(function, *operands):
-    code = mlir.clone(hs.load(jax.jit(function).lower(*operands).as_text()).code)
+    code = mlir.clone(hs.modules.load(jax.jit(function).lower(*operands).as_text()).code)
     (found,) = [
         op
         for op in mlir.body(mlir.main_function(code)).operations

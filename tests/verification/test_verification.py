@@ -46,7 +46,7 @@ def fixture(name):
         for i, a in enumerate(meta["arguments"])
     ]
     return (
-        hs.load(folder / "module.mlir"),
+        hs.modules.load(folder / "module.mlir"),
         {"batch": axes, "loss_reduction": meta["loss_reduction"]},
         inputs,
     )
@@ -59,7 +59,7 @@ def request(module, batch, statistics=None, loss_reduction="mean"):
 
 
 def lowered(gradient, *arrays):
-    return hs.load(jax.jit(gradient).lower(*arrays).as_text(debug_info=True))
+    return hs.modules.load(jax.jit(gradient).lower(*arrays).as_text(debug_info=True))
 
 
 def altered(module, change):
@@ -71,7 +71,7 @@ def altered(module, change):
     with jax.enable_x64(True):
         structs = [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in module.arguments]
         text = jax.jit(flat, keep_unused=True).lower(*structs).as_text()
-    return hs.Module(hs.load(text).code, module.plan)
+    return hs.modules.Module(hs.modules.load(text).code, module.plan)
 
 
 @pytest.mark.parametrize(("source", "name"), covering(["stored", "random"], list(EXACT)))
@@ -89,7 +89,9 @@ def test_rewritten_fixtures_are_equivalent(name, source):
 def verdict_on(change, statistics=None):
     """The verdict on the rewritten MLP, its outputs altered: 4 gradients, then the statistics."""
     module, options, inputs = fixture("mlp_biases")
-    rewritten = hs.rewrite_module(module, statistics=statistics or hs.second_moment(), **options)
+    rewritten = hs.modules.rewrite_module(
+        module, statistics=statistics or hs.second_moment(), **options
+    )
     return verify_rewritten(
         module, altered(rewritten, change), request(module, options["batch"], statistics), inputs
     )

@@ -53,8 +53,10 @@ def test_statistics_of_the_real_examples_are_equivalent(loss, reduction, dtype, 
 
 @pytest.mark.parametrize(("loss", "reduction"), [(mean_loss, "mean"), (sum_loss, "sum")])
 def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
-    original = hs.load(dumped(loss))
-    planted = hs.rewrite_module(original, batch=BATCH, statistics=ALL, loss_reduction=reduction)
+    original = hs.modules.load(dumped(loss))
+    planted = hs.modules.rewrite_module(
+        original, batch=BATCH, statistics=ALL, loss_reduction=reduction
+    )
     request = make_request(original, BATCH, ALL, None, reduction, "refuse", {}, None, "real")
     verdict = verify_rewritten(original, planted, request, INPUTS)
     assert verdict.verdict == "not equivalent"

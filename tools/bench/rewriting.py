@@ -30,30 +30,34 @@ MODELS = {
 }
 
 
-def dump(problem: Problem) -> tuple[hs.Module, list[int]]:
+def dump(problem: Problem) -> tuple[hs.modules.Module, list[int]]:
     """The gradient's module, and the numbers of the batch arguments."""
     text = jax.jit(jax.grad(problem.loss)).lower(*problem.structs).as_text(debug_info=True)
     params, whole = problem.structs[0], problem.structs
-    return hs.load(text), list(range(len(jax.tree.leaves(params)), len(jax.tree.leaves(whole))))
+    return hs.modules.load(text), list(
+        range(len(jax.tree.leaves(params)), len(jax.tree.leaves(whole)))
+    )
 
 
-def rewriting(module: hs.Module, batch: list[int], rounds: int) -> tuple[hs.Module, float]:
+def rewriting(
+    module: hs.modules.Module, batch: list[int], rounds: int
+) -> tuple[hs.modules.Module, float]:
     """The rewritten module, and the median of the CPU seconds it took after a warm-up."""
     seconds: list[float] = []
     rewritten = module
     for _ in range(rounds + 1):
         start = time.process_time()
-        rewritten = hs.rewrite_module(module, batch=batch, statistics=hs.second_moment())
+        rewritten = hs.modules.rewrite_module(module, batch=batch, statistics=hs.second_moment())
         seconds.append(time.process_time() - start)
     return rewritten, statistics.median(seconds[1:])
 
 
-def ops(module: hs.Module) -> int:
+def ops(module: hs.modules.Module) -> int:
     """All ops of a module, those in the bodies of loops included."""
     return sum(1 for _ in mlir.all_operations(module.code))
 
 
-def compile_seconds(module: hs.Module) -> float:
+def compile_seconds(module: hs.modules.Module) -> float:
     """XLA's CPU seconds for the module, with nothing compiled before."""
     jax.clear_caches()
     lowered = module.jitted.lower(

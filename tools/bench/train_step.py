@@ -98,7 +98,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = dump_bundles()
     without_tpu()
-    target = hs.find_target(options.target)
+    target = hs.targets.find_target(options.target)
     for size in options.batches:
         problem = problem_of(options.model, size, options.layers, options.loss)
         p, *batch = problem.structs_on(target.devices[0])

@@ -59,7 +59,7 @@ def margins(params: Any, x: Any, y: Any) -> jax.Array:
     return jnp.sum(jnp.where(is_label, found, 0), -1) - others
 
 
-def rows_by(statistic: Any, params: Any, strategy: str) -> Callable[[Examples], Any]:
+def rows_by(statistic: Any, params: Any, strategy: Any) -> Callable[[Examples], Any]:
     gradients = jax.jit(
         hs.grad(
             lambda *args: margins(*args).mean(),

@@ -60,7 +60,7 @@ def own_gradients(case: Case) -> Arrays:
     Raises ValueError where they do not add up to the batch's gradient, since an example's depends
     on its place, as where masks are drawn, or on the others.
     """
-    module = hs.load(case.text)
+    module = hs.modules.load(case.text)
     count = len(case.gradients)
     rows = [module.call(*copies(case, b))[:count] for b in range(case.size)]
     scale = 1 if case.is_mean else case.size

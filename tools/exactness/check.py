@@ -61,7 +61,7 @@ def check(case: Case) -> Verdicts:
 
 def statistics_of(case: Case, asked: dict[str, Any]) -> dict[str, list[Any]]:
     """The outputs of each, of one module that returns all."""
-    module = hs.rewrite_module(
+    module = hs.modules.rewrite_module(
         case.text,
         batch=case.batch,
         statistics=asked,

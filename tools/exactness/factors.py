@@ -18,7 +18,7 @@ from tools.exactness.cases import Array, Arrays, Case, copies, deviation
 CUT = 1e-12
 
 
-def factored(case: Case) -> tuple[list[int], list[hs.KroneckerFactors]]:
+def factored(case: Case) -> tuple[list[int], list[hs.curvature.KroneckerFactors]]:
     """The gradients that have factors, by number, and these, a pair for each."""
     left = list(range(len(case.gradients)))
     while left:
@@ -28,7 +28,9 @@ def factored(case: Case) -> tuple[list[int], list[hs.KroneckerFactors]]:
             left = _without(case, left, str(refusal))
             continue
         found = _sides(module, case.arrays, left)
-        return left, [hs.KroneckerFactors(*found[i : i + 2]) for i in range(0, len(found), 2)]
+        return left, [
+            hs.curvature.KroneckerFactors(*found[i : i + 2]) for i in range(0, len(found), 2)
+        ]
     return [], []
 
 
@@ -42,7 +44,7 @@ def off_from_mean(case: Case, gradients: list[int]) -> float:
 
 
 def _with_factors(case: Case, gradients: list[int]) -> Any:
-    return hs.rewrite_module(
+    return hs.modules.rewrite_module(
         case.text,
         batch=case.batch,
         statistics={"factors": hs.kronecker_factors()},
@@ -58,7 +60,7 @@ def _sides(module: Any, arrays: Arrays, gradients: list[int]) -> list[Any]:
 
 def _without(case: Case, left: list[int], refusal: str) -> list[int]:
     """Raises ValueError where the refusal names none of the gradients."""
-    names = [port.name for port in hs.load(case.text).outputs]
+    names = [port.name for port in hs.modules.load(case.text).outputs]
     kept = [i for i in left if f"the gradient {names[i]} is" not in refusal]
     if len(kept) == len(left):
         raise ValueError(f"a refusal of no gradient: {refusal.splitlines()[0]}")

@@ -49,7 +49,7 @@ def scales(run: Run, text: Text) -> dict[float, list[float]]:
     for number in range(1, run.steps + 1):
         params, state, _ = step(params, state, text.batch(number - 1, run.batch_size, run.seed))
         if number in marks:
-            found[marks[number]] = by_kind(ho.noise_scale(state))
+            found[marks[number]] = by_kind(ho.tracked_noise_scale(state))
     return found
 
 

@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def live_bytes(step: str) -> list[int]:
     """Of a step of `ahead`, at each of its instructions."""
-    hs.without_tpu()
-    mesh = axes.mesh_over(hs.find_target(TARGET).devices)
+    hs.targets.without_tpu()
+    mesh = axes.mesh_over(hs.targets.find_target(TARGET).devices)
     sizes = replace(ahead.SIZES, layers=LAYERS)
     settings = run.Settings(sizes, "fsdp", batch=BATCH, microbatches=1)
     lowered = ahead.lowered(settings, mesh, ahead.STEPS[step](settings))
-    return [each.bytes for each in hs.cost_of(lowered.compile(), TARGET).staircase]
+    return [each.bytes for each in hs.targets.cost_of(lowered.compile(), TARGET).staircase]
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def compare(model: Model, rounds: int) -> None:
         print(f"  {model.name} {name}: {shapes} differ by {apart[0]:.1e}, {apart[1]:.1e}")
     seconds = median_seconds(compiled, args, rounds, time.process_time)
     print_table(f"{model.name}, batch {len(model.x)}", compiled, seconds)
-    target = hs.find_target("cpu")
+    target = hs.targets.find_target("cpu")
     counts = [f"{name} {(cost_of(c, target).flops or 0) / 1e9:.3f}" for name, c in compiled.items()]
     print(f"  GFLOP: {', '.join(counts)}", flush=True)
 

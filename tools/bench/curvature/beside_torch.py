@@ -58,7 +58,7 @@ def gauss_newton_diagonal(model: Model) -> Callable[[], Found]:
     """Exactly: the squares of each label's scores, added up."""
 
     def score(p: Any, x: Array, label: int) -> Array:
-        return hs.gauss_newton_score(model.logits(p, x), label).mean()
+        return hs.curvature.gauss_newton_score(model.logits(p, x), label).mean()
 
     f = hs.grad(score, batch_argnums=1, statistics=hs.second_moment())
 
@@ -76,7 +76,9 @@ def rotated_squares(model: Model, bases: Found) -> Callable[[], Found]:
         params = {name: {**model.params[name], "w": kernels[name]} for name in model.layers}
         return loss(model)(params, x, y)
 
-    asked = hs.second_moment_in({name: hs.Eigenbases(*pair) for name, pair in bases.items()})
+    asked = hs.second_moment_in(
+        {name: hs.curvature.Eigenbases(*pair) for name, pair in bases.items()}
+    )
     f = hs.grad(of_kernels, batch_argnums=(1, 2), statistics=asked)
     return compiled(model, lambda p, x, y: f(kernels(model, p), x, y)[1])
 
@@ -89,7 +91,7 @@ def compiled(model: Model, found: Callable[..., Found]) -> Compiled:
     def call() -> Found:
         return program(*args)
 
-    call.flops = cost_of(program, hs.find_target("cpu")).flops  # pyright: ignore
+    call.flops = cost_of(program, hs.targets.find_target("cpu")).flops  # pyright: ignore
     return call
 
 

@@ -40,7 +40,7 @@ def sampled(family: Any) -> Callable[..., jax.Array]:
 
     def loss(params: Any, tokens: jax.Array, key: jax.Array) -> jax.Array:
         scores = family.scores(params, tokens)
-        return jnp.mean(cross_entropy(scores, hs.sampled_labels(key, scores)))
+        return jnp.mean(cross_entropy(scores, hs.curvature.sampled_labels(key, scores)))
 
     return loss
 
@@ -151,7 +151,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.target != "cpu":
         without_tpu()
-    target = hs.find_target(options.target)
+    target = hs.targets.find_target(options.target)
     for name, (family, *sizes) in (SMALL if options.small else MODELS).items():
         if not options.models or name in options.models:
             measured(family.problem(*sizes), family, target, options)

@@ -44,7 +44,7 @@ def loss(p: Any, x: Array, y: Array) -> Array:
 
 
 def sampled(p: Any, x: Array, key: Array) -> Array:
-    return loss(p, x, hs.sampled_labels(key, logits_of(p, x)))
+    return loss(p, x, hs.curvature.sampled_labels(key, logits_of(p, x)))
 
 
 def initial(seed: int) -> Any:

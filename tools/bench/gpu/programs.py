@@ -61,9 +61,10 @@ def functions(
         name: METHODS[method](problem, target)[0].function
         for name, method in (("plain", "plain"), ("vmap squares", "jit(vmap)"))
     }
-    how: Any = {"batch_argnums": problem.batch_argnums, "target": target, "shards": shards}
+    given: Any = {"batch_argnums": problem.batch_argnums, "target": target, "shards": shards}
     for by, strategy in {"": "auto", **({" by kernel": "fused"} if shards is None else {})}.items():
         for name, statistic in STATISTICS.items():
-            function = hs.grad(problem.loss, statistics=statistic, strategy=strategy, **how)
+            how: Any = {**given, "strategy": strategy}
+            function = hs.grad(problem.loss, statistics=statistic, **how)
             made[name + by] = only(function) if name == "clipped_mean" else function
     return made

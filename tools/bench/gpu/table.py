@@ -93,8 +93,8 @@ def main() -> None:
     parser.add_argument("--cublas", action="store_true", help="GEMMs by cuBLAS")
     given = parser.parse_args()
     options = CUBLAS if given.cublas else {}
-    alone = hs.find_target(given.target)
-    together = hs.find_target(f"{given.target}:1x1x{given.devices}")
+    alone = hs.targets.find_target(given.target)
+    together = hs.targets.find_target(f"{given.target}:1x1x{given.devices}")
     for problem in problems(given.small):
         show(problem, alone, options)
     for problem in problems(given.small):

@@ -10,7 +10,7 @@ from tools.experiments.training.logs import Row
 
 def logged(state: Any, batch_size: int) -> Row:
     """Medians by layer, and what there is for all together, with B the effective batch size."""
-    found = jax.device_get(ho.moments(state, batch_size))
+    found = jax.device_get(ho.tracked_moments(state, batch_size))
     return {
         kind: _named(value) if isinstance(value, dict) else float(value)
         for kind, value in found.items()

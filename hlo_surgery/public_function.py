@@ -1,0 +1,141 @@
+"""Public functions as a user sees them: what they take in short, and no frames of ours in errors.
+
+    hlo_surgery.passes.measures.measures.MeanOf | ... | Derived    =>    Statistic
+    the user's line, eight frames of ours, the user's loss         =>    two lines of the user's
+
+As with JAX's own frames, the environment's `JAX_TRACEBACK_FILTERING=off` brings them back; where we
+are at fault they stay.
+"""
+
+import inspect
+import opcode
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import partial, wraps
+from types import FrameType, TracebackType
+from typing import Any, ParamSpec, TypeVar, get_origin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+OWN = __name__.partition(".")[0]
+RAISE = opcode.opmap["RAISE_VARARGS"]
+KINDS = r"\b(MeanOf \| PerExampleGradients \| )?(Derived|MeanOf|PerExampleGradients)\b"
+# Of a call's arguments, what is longer is left out.
+SHOWN = 40
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, for users. What a statistic was made by it remembers as its repr."""
+    makes_statistics = function.__module__.startswith(f"{OWN}.statistics.")
+
+    @wraps(function)
+    def door(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            made: Any = function(*args, **kwargs)
+        except Exception as problem:
+            if problem.__traceback__ and not _is_called_by_us(problem.__traceback__.tb_frame):
+                _hide_own_frames(problem)
+            raise
+        return replace(made, written=_call(function, args, kwargs)) if makes_statistics else made
+
+    vars(door)["__signature__"] = _short(function)
+    return door
+
+
+def _is_called_by_us(door: FrameType) -> bool:
+    """Whether a function of ours is further out: another door, or a command, sees to errors."""
+    frame = door.f_back
+    while frame is not None and not _is_own(frame):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _hide_own_frames(problem: BaseException | None) -> None:
+    """Of an exception, and of those that it came of."""
+    import jax
+
+    config: Any = jax.config
+    while problem is not None and config.jax_traceback_filtering != "off":
+        frames = list(_entries(problem.__traceback__))
+        if frames and (is_said(problem) or not _is_own(frames[-1].tb_frame)):
+            problem.__traceback__ = None
+            for entry in reversed([entry for entry in frames if not _is_own(entry.tb_frame)]):
+                where = entry.tb_frame, entry.tb_lasti, entry.tb_lineno
+                problem.__traceback__ = TracebackType(problem.__traceback__, *where)
+        problem = problem.__cause__ or problem.__context__
+
+
+def is_said(problem: BaseException) -> bool:
+    """Whether this library raised it to tell its user something, or nobody had thought of it."""
+    last = list(_entries(problem.__traceback__))[-1]
+    is_raised = last.tb_frame.f_code.co_code[last.tb_lasti] == RAISE
+    return _is_own(last.tb_frame) and is_raised and not isinstance(problem, AssertionError)
+
+
+def own_entries(problem: BaseException) -> list[TracebackType]:
+    """What of an exception's traceback is in this library."""
+    return [each for each in _entries(problem.__traceback__) if _is_own(each.tb_frame)]
+
+
+def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == OWN
+
+
+def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+    """The call, with what was left out: "norms(per='global', ord=2)"."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    told = ", ".join(f"{name}={_value(value)}" for name, value in bound.arguments.items())
+    return f"{function.__name__}({told})"
+
+
+def _value(value: Any) -> str:
+    text = getattr(value, "__name__", None) or repr(value)
+    return text if len(text) <= SHOWN and "\n" not in text else "..."
+
+
+class _Text(str):
+    """An annotation that is shown as it reads."""
+
+    __repr__ = str.__str__
+
+
+def _short(function: Callable[..., Any]) -> inspect.Signature:
+    """What it takes and returns, in words of the documentation; planning by its keywords."""
+    signature, names = inspect.signature(function), getattr(function, "__globals__", {})
+    returns = _annotation(names, signature.return_annotation)
+    return signature.replace(
+        parameters=[q for p in signature.parameters.values() for q in _parameters(names, p)],
+        return_annotation=returns,
+    )
+
+
+def _parameters(names: Mapping[str, Any], given: inspect.Parameter) -> list[inspect.Parameter]:
+    if "PlanningOptions" not in str(given.annotation):
+        return [given.replace(annotation=_annotation(names, given.annotation))]
+    from hlo_surgery.requests import options
+
+    each = [(f, _annotation(vars(options), f.type)) for f in fields(options.PlanningChoices)]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(f.name, kind, default=f.default, annotation=a) for f, a in each]
+
+
+def _annotation(names: Mapping[str, Any], annotation: Any) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    spelled = re.sub(r"\w+", partial(_spelled, names), annotation)
+    return _Text(re.sub(KINDS, "Statistic", spelled))
+
+
+def _spelled(names: Mapping[str, Any], word: re.Match[str]) -> str:
+    """What a name of types stands for, without the modules."""
+    meant = names.get(word[0])
+    alias = get_origin(meant) is not None
+    return re.sub(r"(?:\w+\.)+(?=\w)", "", repr(meant)) if alias else word[0]
