@@ -82,7 +82,8 @@ def grad(
     - `segments`: refused: rows that belong to examples by ids are not taken.
     - `planning`: how to compute, which changes no statistic: `strategy` ("auto", or a name such as
       "lift" of the table in docs/costs.md), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
-      `reuse_gradient` (a bool) and `shards` (devices), of which that page says what each does.
+      `reuse_gradient` (a bool), `shards` (devices) and `autotune` (measure strategies by the first
+      call), of which that page says what each does.
 
     As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
     for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of

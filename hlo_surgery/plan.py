@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -12,6 +12,18 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
 
 LISTED = 12
+# What strategies do, in three words.
+WORDS = {
+    "square": "operands squared first",
+    "ghost": "no gradients made",
+    "reweight": "contracted again, weighted",
+    "project": "operands by signs",
+    "kronecker": "operands by themselves",
+    "segments": "touched rows alone",
+    "fused": "one kernel each",
+    "lift": "all at once",
+    "loop": "a few at a time",
+}
 # What a table of plans tells of each gradient, behind its statistics: see `plan_row`.
 COLUMNS = ("sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
 
@@ -34,6 +46,11 @@ class OutputPlan:
     predicted: Mapping[str, Predicted]
     note: str = ""
 
+    def seconds(self, statistic: str) -> float:
+        """What a statistic is predicted to take of this gradient, beside it."""
+        own = [self.predicted.get(name) for name in self.strategies[statistic].split(" + ")]
+        return sum(each.seconds for each in own if each is not None)
+
     def __repr__(self) -> str:
         return f"<{self.name}: {strategies_text(self)}>"
 
@@ -46,7 +63,9 @@ class Plan:
     that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
     `trusted`: calls of which is declared, and not proved, that they take examples one by one.
     `unnamed`: arguments with as many rows as there are examples that are not named as the batch's,
-    which count as known to everybody.
+    which count as known to everybody. `seconds`: what the plain gradient is predicted to take,
+    where predictions were held against measurements. `measured`: seconds of a call by strategy, the
+    one that was taken first, where `autotune` was asked for.
     """
 
     batch_size: int
@@ -58,9 +77,12 @@ class Plan:
     trusted: tuple[Trusted, ...] = ()
     unnamed: tuple[str, ...] = ()
     unmarked: tuple[Reason, ...] = ()
+    seconds: float | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<Plan: {'; '.join([counted(self.batch_size, 'example'), *self.totals()])}>"
+        taken = [f"{name}: {_counts(own)}" for name, own in self._taken().items()]
+        return f"<Plan: {'; '.join([counted(self.batch_size, 'example'), *taken])}>"
 
     def _repr_html_(self) -> str:
         """As notebooks show it."""
@@ -103,10 +125,30 @@ class Plan:
         )
 
     def totals(self) -> list[str]:
-        """How many gradients each statistic has from which strategy: "norms: 26 lift, 12 ghost"."""
+        """What each statistic takes, and how many gradients have it from which strategy: "norms:
+        about 1.2 x the gradient; 26 lift, 12 ghost"; and what these do.
+        """
+        taken = self._taken()
+        lines = [f"{n}: {self._share(n)}{_counts(strategies)}" for n, strategies in taken.items()]
+        all = {each for own in taken.values() for name in own for each in name.split(" + ")}
+        words = [f"{name}: {said}" for name, said in WORDS.items() if name in all]
+        timed = [f"{name} {duration(s).lstrip('+')}" for name, s in self.measured.items()]
+        told = (
+            [f"measured: {', '.join(timed)}; {next(iter(self.measured))} is taken"] if timed else []
+        )
+        return [*lines, *told, *(["; ".join(words)] if words else [])]
+
+    def _taken(self) -> dict[str, list[str]]:
+        """By statistic, the strategy of each gradient."""
         names = dict.fromkeys(name for output in self.outputs for name in output.strategies)
-        taken = {n: [o.strategies[n] for o in self.outputs if n in o.strategies] for n in names}
-        return [f"{name}: {_counts(strategies)}" for name, strategies in taken.items()]
+        return {n: [o.strategies[n] for o in self.outputs if n in o.strategies] for n in names}
+
+    def _share(self, statistic: str) -> str:
+        """What a statistic takes, with the gradient: "about 1.2 x the gradient; "."""
+        if not self.seconds:
+            return ""
+        own = [o.seconds(statistic) for o in self.outputs if statistic in o.strategies]
+        return f"about {1 + sum(own) / self.seconds:.1f} x the gradient; "
 
 
 def _counts(strategies: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from hlo_surgery.frameworks.models import as_pytrees, of_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
@@ -43,6 +44,7 @@ from hlo_surgery.requests.leaves import (
 )
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.request import Request, check_words, make_request
+from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
 from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import grouped, shardings_of, tree_of
@@ -106,6 +108,12 @@ class Rewritten:
     mesh: Any = None
     own: Callable[..., Sequence[Any]] | None = None
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it was chosen by what calls took."""
+        plan = self.module.plan
+        return plan is not None and bool(plan.measured)
+
     @cached_property
     def run(self) -> Callable[..., Any]:
         """What the function returns, and the statistics, of flat arrays.
@@ -157,18 +165,21 @@ class WithStatistics:
         flags = self._flags(*pytrees)
         for array in flags:
             check_flags(self._options.is_real, array)
-        # Where it has not been asked for yet, it is compiled now, unless that is traced.
-        words = "compiling the gradient with its statistics"
-        slowly = nullcontext() if "run" in vars(rewritten) else told_if_slow(words)
-        with slowly, running_here(self._options.planning.get("target")):
-            closed_over = map(flat_array, rewritten.closed_over)
-            outputs = run_as_function(rewritten.run, [*arrays, *flags, *closed_over])
-            outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
+        outputs = self._run(rewritten, [*arrays, *flags])
+        outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
         tree = jax.tree.structure(rewritten.result)
         whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
         (result, changed), statistics = whole
         update_models((args, kwargs), pytrees, changed)
         return result, statistics
+
+    def _run(self, rewritten: Rewritten, arrays: Sequence[Any]) -> Sequence[Any]:
+        # Where it has not been asked for yet, it is compiled now, unless that is traced.
+        words = "compiling the gradient with its statistics"
+        slowly = nullcontext() if "run" in vars(rewritten) else told_if_slow(words)
+        with slowly, running_here(self._options.planning.get("target")):
+            closed_over = map(flat_array, rewritten.closed_over)
+            return run_as_function(rewritten.run, [*arrays, *closed_over])
 
     @public
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
@@ -254,11 +265,37 @@ class WithStatistics:
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
         key = (*kinds, shards, trace_context())
-        if key in self._rewritten:
-            return self._rewritten[key]
-        made = self._rewrite(leaves, tree, flags, batch, shards)
+        known, measures = self._rewritten.get(key), self._measures([*arrays, *flags])
+        if known is not None and (known.is_measured or not measures):
+            return known
+        make = partial(self._rewrite, leaves, tree, flags, batch, shards)
+        made = known or make()
+        if measures and not made.closed_over:
+            made = self._fastest(made, make, [*map(flat_array, arrays), *flags])
         # What is traced around one call is of no use to another.
-        return made if made.closed_over else self._rewritten.setdefault(key, made)
+        if not made.closed_over:
+            self._rewritten[key] = made
+        return made
+
+    def _measures(self, arrays: Sequence[Any]) -> bool:
+        """Whether strategies are to be measured, and can be: not by what is traced."""
+        asked = self._options.planning.get("autotune", False)
+        return asked and not any(isinstance(array, Tracer) for array in arrays)
+
+    def _fastest(
+        self, planned: Rewritten, make: Callable[[str], Rewritten], arrays: Sequence[Any]
+    ) -> Rewritten:
+        """The planned module, or one by a strategy whose call takes less."""
+        assert planned.module.plan is not None
+        largest = max((o.lifted_bytes for o in planned.module.plan.outputs), default=0)
+        others = [name for name in ALWAYS if name != "lift" or largest <= LARGEST]
+        made = {"auto": planned, **{name: make(name) for name in others}}
+        calls = {name: partial(self._run, each, arrays) for name, each in made.items()}
+        seconds = measured(planned.module.code, calls)
+        fastest = made[next(iter(seconds))]
+        assert fastest.module.plan is not None
+        fastest.module.plan = replace(fastest.module.plan, measured=seconds)
+        return fastest
 
     def _rewrite(
         self,
@@ -267,8 +304,9 @@ class WithStatistics:
         flags: list[Any],
         batch: dict[int, int],
         shards: int,
+        strategy: str | None = None,
     ) -> Rewritten:
-        asked = self._asked(leaves, tree, flags, batch, shards)
+        asked = self._asked(leaves, tree, flags, batch, shards, strategy)
         made, known, numbers = asked.lowered, asked.known, asked.numbers
         warn_of_unnamed(made.module, asked.request, asked.names)
         module, more = rewritten(made.module, asked.request, asked.names)
@@ -286,9 +324,12 @@ class WithStatistics:
         flags: list[Any],
         batch: dict[int, int],
         shards: int,
+        strategy: str | None = None,
     ) -> Asked:
         options = self._options
         planning: PlanningOptions = {**options.planning, "shards": shards}
+        if strategy is not None:
+            planning["strategy"], planning["autotune"] = strategy, False
         if planning.get("target") is None:
             planning["target"] = ambient_target()
         platform = PlanningChoices(**planning).platform

@@ -50,6 +50,8 @@ def print_plan(plan: Plan) -> None:
         print_text(plan.taken())
     if plan.unnamed:
         print_text(plan.beside_batch(), "yellow")
+    for each in plan.totals():
+        print_text(each)
 
 
 def _width(table: Table) -> int:

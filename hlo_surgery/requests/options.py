@@ -192,6 +192,7 @@ class PlanningOptions(TypedDict, total=False):
     target: str | None
     reuse_gradient: bool | None
     shards: int | None
+    autotune: bool
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ class PlanningChoices:
     JAX's own. `reuse_gradient`: take gradients from the tensors that hold each example's (True), or
     leave the module's own ops and bits (False); by default where that is cheaper. `shards`: over
     how many devices the examples lie; a loop over them then goes over each device's own. By default
-    what the arguments and the mesh in use tell, else 1. Raises ValueError for wrong values.
+    what the arguments and the mesh in use tell, else 1. `autotune`: whether strategies are measured
+    by a function's first call. Raises ValueError for wrong values.
     """
 
     strategy: Way = "auto"
@@ -212,6 +214,7 @@ class PlanningChoices:
     target: str | None = None
     reuse_gradient: bool | None = None
     shards: int | None = None
+    autotune: bool = False
 
     def __post_init__(self) -> None:
         _check_count(
@@ -220,6 +223,12 @@ class PlanningChoices:
         _check_count("shards", self.shards, "the number of devices that the examples lie on")
         if not isinstance(self.reuse_gradient, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"reuse_gradient is {self.reuse_gradient!r}; it is True, False or None")
+        if not isinstance(self.autotune, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"autotune is {self.autotune!r}; it is True or False")
+        if self.autotune and self.strategy != "auto":
+            raise ValueError(
+                f"autotune=True chooses the strategy, and strategy={self.strategy!r} does; give one"
+            )
         if not isinstance(self.target, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"target is {self.target!r}; it is a name, such as 'tpu:v5e', or None")
         _ = self.device

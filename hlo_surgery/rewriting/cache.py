@@ -49,7 +49,23 @@ def cached(code: mlir.Module, asked: Sequence[Any], make: Callable[[mlir.Module]
     return made, plan
 
 
-def _write(path: Path, held: tuple[bytes, Plan]) -> None:
+def remembered(
+    code: mlir.Module, asked: Sequence[Any], measure: Callable[[], dict[str, float]]
+) -> dict[str, float]:
+    """What was measured of a module where this was asked; measured now, and kept, if the cache has
+    nothing of it.
+    """
+    path = _path(code, [*asked, "measured"])
+    try:
+        return pickle.loads(path.read_bytes()) if path else measure()
+    except Exception:
+        found = measure()
+    assert path is not None
+    _write(path, found)
+    return found
+
+
+def _write(path: Path, held: Any) -> None:
     """Keep what was made, with a warning where that fails, as JAX's cache has it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

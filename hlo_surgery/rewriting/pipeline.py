@@ -25,7 +25,13 @@ from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
 from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
-from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, SitePlan
+from hlo_surgery.passes.strategies.gradient_costs import (
+    PLATFORMS,
+    Predicted,
+    SitePlan,
+    plain_seconds,
+    program_seconds,
+)
 from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.public_function import public
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
@@ -55,10 +61,13 @@ from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
 
 
-def output_plan(name: str, answer: Answer) -> OutputPlan:
+def output_plan(name: str, answer: Answer, is_reweighted: bool) -> OutputPlan:
     """The plan of a gradient that goes by this name; of a loop's slices for all of them."""
     chosen, trips = answer.chosen, answer.trips
-    size = chosen.task.examples.size
+    size, predicted = chosen.task.examples.size, dict(chosen.predicted)
+    if is_reweighted:
+        counts = chosen.task.counts
+        predicted["reweight"] = Predicted(plain_seconds(counts, chosen.task.device), counts.read)
     return OutputPlan(
         name,
         tuple(_repeated(site, trips) for site in answer.sites),
@@ -66,7 +75,7 @@ def output_plan(name: str, answer: Answer) -> OutputPlan:
         {measure: strategy.name for measure, strategy in chosen.strategies.items()},
         size * answer.bytes * trips,
         chosen.schedule.chunk,
-        {n: replace(p, seconds=p.seconds * trips) for n, p in chosen.predicted.items()},
+        {n: replace(p, seconds=p.seconds * trips) for n, p in predicted.items()},
         "" if answer.is_reached or size == 1 else "no example reaches this gradient",
     )
 
@@ -147,6 +156,11 @@ def rewrite_module(
     (['result', 'norms'], [2.0, 2.0, 2.0, 0.0])
     """
     check_planning(rewrite_module, planning)
+    if planning.get("autotune"):
+        raise ValueError(
+            "autotune=True measures a function's first call, and a module is called by others; "
+            "give a strategy, or use hs.grad or hs.rewrite"
+        )
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
 
@@ -251,12 +265,14 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
-    unsaid = unmarked(module, request)
+    unsaid, device = unmarked(module, request), request.planning.device
+    # On other devices it was not held against what programs take.
+    seconds = program_seconds(module.block, device) if device.name == "cpu" else None
     answers, made = _computed(module, request, names)
     finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
     data = tuple(dict.fromkeys(module.axes.data.values()))
     plans = tuple(
-        _by_statistic(output_plan(names[number], answer), request)
+        _by_statistic(output_plan(names[number], answer, reweights(request)), request)
         for number, answer in zip(request.gradients, answers, strict=False)
     )
     loss = next((names[number] for number in request.losses), "")
@@ -270,6 +286,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         others,
         tuple(module.trusted),
         unmarked=unsaid,
+        seconds=seconds,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from jax.core import Tracer
 from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.measures.measures import Gram, Measure, Norms
 from hlo_surgery.passes.measures.moments import MEANS, SUMS, Join, at_least
-from hlo_surgery.passes.terms.scaling import joint_norm
+from hlo_surgery.passes.measures.projections import DenselyProjected, Projected
+from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import (
     Bound,
     Derived,
@@ -37,16 +38,27 @@ from hlo_surgery.statistics.derived import (
 )
 
 Weigh = Callable[[jax.Array], jax.Array]
-Of = Literal["norms", "gram"]
+Of = Literal["norms", "gram"] | Derived
 NORMS = Norms()
 # What weights are a function of.
 WEIGHED: dict[str, Measure] = {"norms": NORMS, "gram": Gram()}
 
 
-def group_norms(found: Found, groups: Groups, measure: Norms = NORMS) -> list[jax.Array]:
-    """The norm of each example's gradient over each group of outputs, [B]."""
-    each = found.of(measure)
-    return [joint_norm([each[i] for i in group], measure.ord) for group in groups]
+def group_norms(found: Found, groups: Groups, measure: Measure = NORMS) -> list[jax.Array]:
+    """The norm of each example's gradient, or of its projection, over each group of outputs,
+    [B].
+    """
+    each, ord = found.of(measure), 2.0
+    if isinstance(measure, Norms):
+        ord = measure.ord
+    else:
+        each = [norms_of_rows(rows.reshape(len(rows), -1)) for rows in each]
+    return [joint_norm([each[i] for i in group], ord) for group in groups]
+
+
+def _measure(of: Of) -> Measure:
+    """What weights are a function of."""
+    return of.measures[0] if isinstance(of, Derived) else WEIGHED[of]
 
 
 def group_grams(found: Found, groups: Groups) -> list[jax.Array]:
@@ -61,7 +73,7 @@ def example_weights(
     """The weights [B] for each output, by its group; if `nan_safe` those of examples whose gradient
     is not finite are zero, and which are finite, [B], comes with them.
     """
-    taken = group_norms(found, groups) if of == "norms" else group_grams(found, groups)
+    taken = group_grams(found, groups) if of == "gram" else group_norms(found, groups, _measure(of))
     finite = jnp.all(jnp.isfinite(jnp.stack(list(map(_sizes, taken)))), 0) if nan_safe else None
     weights: dict[int, jax.Array] = {}
     for group, x in zip(groups, taken, strict=True):
@@ -95,15 +107,18 @@ def _weights(w: Weigh, x: jax.Array) -> jax.Array:
     )
 
 
-def check_weighing(statistic: str, w: Any, of: str) -> None:
-    """Raises TypeError where w is no function, ValueError where `of` is no word."""
+def check_weighing(statistic: str, w: Any, of: Any) -> None:
+    """Raises TypeError where w is no function, ValueError where `of` is nothing that it takes."""
     if not callable(w):
         raise TypeError(
             f"{statistic} takes a function from the norms [B] to weights [B]; for weights that "
             f"are known, pass one that returns them: {statistic}(lambda norms: weights)"
         )
-    if of not in get_args(Of):
-        raise ValueError(f"{statistic} has weights of='norms' or of='gram', not {of!r}")
+    projects = isinstance(of, Derived) and isinstance(of.measures[0], Projected | DenselyProjected)
+    if not projects and (isinstance(of, Derived) or of not in WEIGHED):
+        raise ValueError(
+            f"{statistic} has weights of='norms', of='gram' or of=hs.projected(k), not {of!r}"
+        )
 
 
 def weighing_name(statistic: str, w: Any, per: Per, of: Of) -> str:
@@ -192,7 +207,7 @@ def _weighted(
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         return sums(found, *example_weights(found, groups, w, nan_safe, of))
 
-    return Derived(name, combine, (WEIGHED[of],), "gradient", per, reweights=True, **kind)
+    return Derived(name, combine, (_measure(of),), "gradient", per, reweights=True, **kind)
 
 
 def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = True) -> Derived:
@@ -249,7 +264,10 @@ def weighted_mean(
 
     `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S (Bu et al., "Automatic Clipping"). With
     `of="gram"` w takes the inner products of all pairs of examples instead, [B, B], as of `gram`:
-    any combination of the gradients by their angles. Padding has norm and products 0. `per` and
+    any combination of the gradients by their angles. With `of=hs.projected(k)` it takes the norms
+    of projections, whose squares have those of the gradients' as their mean: of long sequences they
+    cost a fraction, and nothing bounds what is clipped by them. Padding has norm and products 0.
+    `per` and
     `nan_safe`, here False by default, are as in `clipped_mean`. Raises TypeError where w is no
     function, and ValueError, when the statistic is computed, where it makes no real array [B].
 

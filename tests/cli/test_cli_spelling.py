@@ -54,7 +54,8 @@ def test_every_keyword_has_its_option():
         inspect.signature(hs.modules.rewrite_module).parameters.keys()
         | PlanningOptions.__annotations__.keys()
     )
-    assert keywords - {"module", "planning"} <= SPELLED.keys()
+    # A module is called by others, so that no call of it is measured.
+    assert keywords - {"module", "planning", "autotune"} <= SPELLED.keys()
     shown = answered("verify", "--help").stdout
     assert all(option in shown for option in SPELLED.values() if option != "--segments")
 
