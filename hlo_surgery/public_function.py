@@ -21,8 +21,8 @@ R = TypeVar("R")
 OWN = __name__.partition(".")[0]
 RAISE = opcode.opmap["RAISE_VARARGS"]
 KINDS = r"\b(MeanOf \| PerExampleGradients \| )?(Derived|MeanOf|PerExampleGradients)\b"
-# Of a call's arguments, what is longer is left out.
-SHOWN = 40
+# Of a call's arguments these are shown, where they are not longer.
+PLAIN, SHOWN = (str, int, float, bool), 40
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -97,8 +97,14 @@ def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    text = getattr(value, "__name__", None) or repr(value)
-    return text if len(text) <= SHOWN and "\n" not in text else "..."
+    """What is short and no array, of which all would have to come from its device."""
+    from jax.tree import leaves
+
+    if callable(value):
+        return getattr(value, "__name__", "...")
+    is_plain = all(isinstance(x, PLAIN) or hasattr(x, "written") for x in leaves(value))
+    text = repr(value) if is_plain else "..."
+    return text if len(text) <= SHOWN else "..."
 
 
 class _Text(str):

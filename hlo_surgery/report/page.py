@@ -17,8 +17,8 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
-from hlo_surgery.plan import Plan, plan_row, quantity
-from hlo_surgery.report.drawing import keys, table
+from hlo_surgery.plan import Plan, plan_table, quantity
+from hlo_surgery.report.drawing import keys
 from hlo_surgery.report.findings import Addition, Findings, Memory, additions
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
 from hlo_surgery.report.source_program import source_program
@@ -200,11 +200,7 @@ def _plan(plan: Plan) -> Iterable[str]:
         yield f'<div class="notice given">{escape(str(each))}</div>'
     if plan.unnamed:
         yield f'<div class="notice given">{escape(plan.beside_batch())}</div>'
-    statistics = list(plan.outputs[0].strategies) if plan.outputs else []
-    titles = ["gradient", *statistics, "contractions", "FLOP", "bytes", "tail"]
-    titles.append("predicted beside the gradient")
-    rows = (plan_row(output, statistics) for output in plan.outputs)
-    yield f'<div class="tall">{table(titles, rows, numbers=("FLOP", "bytes"))}</div>'
+    yield f'<div class="tall">{plan_table(plan)}</div>'
 
 
 def _graph(found: Findings) -> Iterable[str]:
