@@ -10,11 +10,11 @@ are at fault they stay.
 import inspect
 import opcode
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from functools import partial, wraps
+from functools import wraps
 from types import FrameType, TracebackType
-from typing import Any, ParamSpec, TypeVar, get_origin
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,33 +115,33 @@ class _Text(str):
 
 def _short(function: Callable[..., Any]) -> inspect.Signature:
     """What it takes and returns, in words of the documentation; planning by its keywords."""
-    signature, names = inspect.signature(function), getattr(function, "__globals__", {})
-    returns = _annotation(names, signature.return_annotation)
+    signature = inspect.signature(function)
     return signature.replace(
-        parameters=[q for p in signature.parameters.values() for q in _parameters(names, p)],
-        return_annotation=returns,
+        parameters=[q for p in signature.parameters.values() for q in _parameters(p)],
+        return_annotation=_annotation(signature.return_annotation),
     )
 
 
-def _parameters(names: Mapping[str, Any], given: inspect.Parameter) -> list[inspect.Parameter]:
+def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
     if "PlanningOptions" not in str(given.annotation):
-        return [given.replace(annotation=_annotation(names, given.annotation))]
-    from hlo_surgery.requests import options
+        return [given.replace(annotation=_annotation(given.annotation))]
+    from hlo_surgery.requests.options import PlanningChoices
 
-    each = [(f, _annotation(vars(options), f.type)) for f in fields(options.PlanningChoices)]
     kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(f.name, kind, default=f.default, annotation=a) for f, a in each]
+    return [
+        inspect.Parameter(f.name, kind, default=f.default, annotation=_annotation(f.type))
+        for f in fields(PlanningChoices)
+    ]
 
 
-def _annotation(names: Mapping[str, Any], annotation: Any) -> Any:
-    if not isinstance(annotation, str):
+def _annotation(annotation: Any) -> Any:
+    """Types without their modules."""
+    if annotation is inspect.Parameter.empty:
         return annotation
-    spelled = re.sub(r"\w+", partial(_spelled, names), annotation)
-    return _Text(re.sub(KINDS, "Statistic", spelled))
+    told = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return _Text(re.sub(KINDS, "Statistic", re.sub(r"(?:\w+\.)+(?=\w)", "", told)))
 
 
-def _spelled(names: Mapping[str, Any], word: re.Match[str]) -> str:
-    """What a name of types stands for, without the modules."""
-    meant = names.get(word[0])
-    alias = get_origin(meant) is not None
-    return re.sub(r"(?:\w+\.)+(?=\w)", "", repr(meant)) if alias else word[0]
+def publish(room: dict[str, Any], names: Iterable[str]) -> None:
+    """Make what a room gives public, by the dict of its names."""
+    room |= {name: public(room[name]) for name in names if inspect.isfunction(room[name])}

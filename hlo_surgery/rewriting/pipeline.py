@@ -3,8 +3,6 @@
 Output plans: what was chosen for one gradient, as values that print.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +25,6 @@ from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
 from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, SitePlan
 from hlo_surgery.plan import OutputPlan, Plan
-from hlo_surgery.public_function import public
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -106,7 +103,6 @@ def check_planning(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         raise ValueError(f"strategy is {strategy!r}; it is one of {', '.join(map(repr, WAYS))}")
 
 
-@public
 def rewrite_module(
     module: Source,
     *,

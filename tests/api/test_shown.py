@@ -93,9 +93,10 @@ def test_a_notebook_shows_plans_and_refusals():
     assert "test_shown.py" in refused.value._repr_html_()
 
 
+ROOMS = (hs.modules, hs.targets, hs.curvature, hs.optimizers, hs.attribution)
 PUBLIC = [
     *(getattr(hs, name) for name in hs.__all__),
-    *(getattr(room, n) for room in (hs.modules, hs.targets, hs.curvature) for n in room.__all__),
+    *(getattr(room, name) for room in ROOMS for name in room.__all__),
 ]
 
 
