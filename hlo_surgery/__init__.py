@@ -40,7 +40,11 @@ __all__ = sorted(_HOMES.keys() - _ROOMS)  # pyright: ignore[reportUnsupportedDun
 def __getattr__(name: str) -> Any:
     """A name of this package, or a room of it, imported when it is first asked for."""
     if name in _ROOMS:
-        return import_module(f"{__name__}.{name}")
+        try:
+            return import_module(f"{__name__}.{name}")
+        except ImportError as problem:
+            # So that help() leaves out what needs a package that is not there.
+            raise AttributeError(str(problem)) from problem
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
         globals()[name] = found = public(found) if isfunction(found) else found

@@ -3,8 +3,6 @@
 Optimize: functions and modules as they are, made cheaper where they sum example by example.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
@@ -56,7 +54,7 @@ def grad(
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> WithStatistics:
+) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
     `f.plan(*args)` tells the strategy of each gradient, `f.module(*args)` the module, and
@@ -127,7 +125,7 @@ def value_and_grad(
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> WithStatistics:
+) -> "WithStatistics":
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
     `f(*args) == ((value, gradient), stats)`.
 
@@ -164,7 +162,7 @@ def rewrite(
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> WithStatistics:
+) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics:
     `f(*args) == (outputs, stats)`.
 
@@ -239,7 +237,7 @@ def _value(has_aux: bool) -> Callable[[Any], Any]:
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]
 
 
-def optimize(fun: Callable[..., Any]) -> Optimized:
+def optimize(fun: Callable[..., Any]) -> "Optimized":
     """The same function, with sums of squares of its per-example gradients as contractions.
 
     What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute

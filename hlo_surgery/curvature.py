@@ -3,8 +3,6 @@
 Losses: such that statistics of the examples' gradients are of a curvature matrix.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,12 +12,11 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors, is_factors
-from hlo_surgery.public_function import public
+from hlo_surgery.public_function import publish
 
 __all__ = ["Eigenbases", "KroneckerFactors", "eigenbases", "gauss_newton_score", "sampled_labels"]
 
 
-@public
 def eigenbases(factors: Any) -> Any:
     """The eigenvectors of each of the `KroneckerFactors` in a pytree, as `Eigenbases`: in columns,
     by increasing eigenvalues; a side that is a diagonal stays as it is, and stands for its axes.
@@ -45,7 +42,6 @@ def eigenbases(factors: Any) -> Any:
     return jax.tree.map(of_one, factors, is_leaf=is_factors)
 
 
-@public
 def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     """Labels drawn from the model's own softmax, `[*]`, of logits `[*, C]`, through which no
     gradient passes.
@@ -69,7 +65,6 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     return jax.random.categorical(key, jax.lax.stop_gradient(logits))
 
 
-@public
 def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     """Scores `[B]` of logits `[B, C]`, whose squared gradients, summed over all labels, are the
     diagonal of the Gauss-Newton matrix of softmax cross entropy; a number of logits `[C]`.
@@ -116,3 +111,6 @@ def _check_label(label: jax.Array | int, count: int) -> None:
             f"the label of gauss_newton_score is {label}; of logits [B, {count}] labels are 0 to "
             f"{count - 1}"
         )
+
+
+publish(globals(), __all__)

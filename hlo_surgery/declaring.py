@@ -5,8 +5,6 @@ The function becomes a composite with its axes, which `passes/normalise/calls.py
 Constant: what statistics take as given, though examples and parameters made it.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

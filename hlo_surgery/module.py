@@ -1,7 +1,5 @@
 """Module: StableHLO with named arguments and outputs, loaded from anywhere; it runs and saves."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence
@@ -79,7 +77,7 @@ class Module:
         taken, made = ([port.name for port in ports] for ports in (self.arguments, self.outputs))
         return f"<Module: {listing(taken)} => {listing(made)}>"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
         """Itself: nothing changes it."""
         return self
 
@@ -182,7 +180,6 @@ class Module:
 Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]
 
 
-@public
 def load(source: Source) -> Module:
     """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact,
     or a file of these.

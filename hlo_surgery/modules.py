@@ -1,17 +1,14 @@
 """Dumped modules: loaded, rewritten to return statistics too, and folded."""
 
-from __future__ import annotations
-
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
-from hlo_surgery.public_function import public
+from hlo_surgery.public_function import publish
 from hlo_surgery.rewriting.pipeline import rewrite_module
 
 __all__ = ["Module", "fold_squared_sums", "load", "rewrite_module"]
 
 
-@public
 def fold_squared_sums(module: Source) -> Module:
     """The module with sums of squared outer products (or the like) contracted, as `optimize` does
     for a function; results stay.
@@ -28,3 +25,6 @@ def fold_squared_sums(module: Source) -> Module:
     code = mlir.clone(load(module).code)
     fold_in_place(code)
     return Module(code)
+
+
+publish(globals(), __all__)

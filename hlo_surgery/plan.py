@@ -1,7 +1,7 @@
 """Plans: what is done for each gradient output, as values that print."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -10,6 +10,7 @@ from hlo_surgery.dumps import counted
 from hlo_surgery.passes.dataflow.kernels import Trusted
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
+from hlo_surgery.report.drawing import table
 
 LISTED = 12
 # What strategies do, in three words.
@@ -86,11 +87,8 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """As notebooks show it."""
-        statistics = list(self.outputs[0].strategies)
-        columns = ["gradient", *statistics, *COLUMNS]
-        rows = [plan_row(output, statistics) for output in self.outputs]
         told = [self.head(), *self.given(), *([self.beside_batch()] if self.unnamed else [])]
-        return "".join(f"<p>{escape(line)}</p>" for line in told) + html_table(columns, rows)
+        return "".join(f"<p>{escape(line)}</p>" for line in told) + plan_table(self)
 
     def __str__(self) -> str:
         given = [f"  {each}" for each in self.given()]
@@ -188,15 +186,11 @@ def strategies_text(output: OutputPlan) -> str:
     return ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
 
 
-def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a notebook, lines of a cell below each other."""
-    cells = [[escape(cell).replace("\n", "<br>") for cell in row] for row in (columns, *rows)]
-    kinds = ["th", *["td"] * (len(cells) - 1)]
-    lines = [
-        f"<tr>{''.join(f'<{kind}>{cell}</{kind}>' for cell in row)}</tr>"
-        for kind, row in zip(kinds, cells, strict=True)
-    ]
-    return f"<table>{''.join(lines)}</table>"
+def plan_table(plan: Plan) -> str:
+    """The gradients as a table of HTML."""
+    statistics = list(plan.outputs[0].strategies) if plan.outputs else []
+    rows = (plan_row(output, statistics) for output in plan.outputs)
+    return table(["gradient", *statistics, *COLUMNS], rows, numbers=("FLOP", "bytes"))
 
 
 def plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:

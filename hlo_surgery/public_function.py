@@ -10,19 +10,19 @@ are at fault they stay.
 import inspect
 import opcode
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from functools import partial, wraps
+from functools import wraps
 from types import FrameType, TracebackType
-from typing import Any, ParamSpec, TypeVar, get_origin
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 OWN = __name__.partition(".")[0]
 RAISE = opcode.opmap["RAISE_VARARGS"]
 KINDS = r"\b(MeanOf \| PerExampleGradients \| )?(Derived|MeanOf|PerExampleGradients)\b"
-# Of a call's arguments, what is longer is left out.
-SHOWN = 40
+# Of a call's arguments these are shown, where they are not longer.
+PLAIN, SHOWN = (str, int, float, bool), 40
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -97,8 +97,14 @@ def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    text = getattr(value, "__name__", None) or repr(value)
-    return text if len(text) <= SHOWN and "\n" not in text else "..."
+    """What is short and no array, of which all would have to come from its device."""
+    from jax.tree import leaves
+
+    if callable(value):
+        return getattr(value, "__name__", "...")
+    is_plain = all(isinstance(x, PLAIN) or hasattr(x, "written") for x in leaves(value))
+    text = repr(value) if is_plain else "..."
+    return text if len(text) <= SHOWN else "..."
 
 
 class _Text(str):
@@ -109,33 +115,33 @@ class _Text(str):
 
 def _short(function: Callable[..., Any]) -> inspect.Signature:
     """What it takes and returns, in words of the documentation; planning by its keywords."""
-    signature, names = inspect.signature(function), getattr(function, "__globals__", {})
-    returns = _annotation(names, signature.return_annotation)
+    signature = inspect.signature(function)
     return signature.replace(
-        parameters=[q for p in signature.parameters.values() for q in _parameters(names, p)],
-        return_annotation=returns,
+        parameters=[q for p in signature.parameters.values() for q in _parameters(p)],
+        return_annotation=_annotation(signature.return_annotation),
     )
 
 
-def _parameters(names: Mapping[str, Any], given: inspect.Parameter) -> list[inspect.Parameter]:
+def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
     if "PlanningOptions" not in str(given.annotation):
-        return [given.replace(annotation=_annotation(names, given.annotation))]
-    from hlo_surgery.requests import options
+        return [given.replace(annotation=_annotation(given.annotation))]
+    from hlo_surgery.requests.options import PlanningChoices
 
-    each = [(f, _annotation(vars(options), f.type)) for f in fields(options.PlanningChoices)]
     kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(f.name, kind, default=f.default, annotation=a) for f, a in each]
+    return [
+        inspect.Parameter(f.name, kind, default=f.default, annotation=_annotation(f.type))
+        for f in fields(PlanningChoices)
+    ]
 
 
-def _annotation(names: Mapping[str, Any], annotation: Any) -> Any:
-    if not isinstance(annotation, str):
+def _annotation(annotation: Any) -> Any:
+    """Types without their modules."""
+    if annotation is inspect.Parameter.empty:
         return annotation
-    spelled = re.sub(r"\w+", partial(_spelled, names), annotation)
-    return _Text(re.sub(KINDS, "Statistic", spelled))
+    told = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return _Text(re.sub(KINDS, "Statistic", re.sub(r"(?:\w+\.)+(?=\w)", "", told)))
 
 
-def _spelled(names: Mapping[str, Any], word: re.Match[str]) -> str:
-    """What a name of types stands for, without the modules."""
-    meant = names.get(word[0])
-    alias = get_origin(meant) is not None
-    return re.sub(r"(?:\w+\.)+(?=\w)", "", repr(meant)) if alias else word[0]
+def publish(room: dict[str, Any], names: Iterable[str]) -> None:
+    """Make what a room gives public, by the dict of its names."""
+    room |= {name: public(room[name]) for name in names if inspect.isfunction(room[name])}

@@ -1,7 +1,5 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -147,7 +145,7 @@ class WithStatistics:
         self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> WithStatistics:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
         """Itself, as of any function."""
         return self
 

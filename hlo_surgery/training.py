@@ -1,7 +1,5 @@
 """A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
@@ -42,7 +40,7 @@ def train_step(
     rows_per_example: int = 1,
     segments: Any = None,
     **planning: Unpack[PlanningOptions],
-) -> TrainStep:
+) -> "TrainStep":
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,
     opt_state, metrics).
 

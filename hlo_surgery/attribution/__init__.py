@@ -11,6 +11,7 @@ TracIn, TRAK and LoGra are compositions of these: see docs/guides/attribution.md
 from hlo_surgery.attribution.index import Index, open_index
 from hlo_surgery.attribution.scoring import Covariance, covariance, preconditioned, scores
 from hlo_surgery.attribution.writing import write_index
+from hlo_surgery.public_function import publish
 
 __all__ = [
     "Covariance",
@@ -21,3 +22,4 @@ __all__ = [
     "scores",
     "write_index",
 ]
+publish(globals(), __all__)

@@ -14,8 +14,8 @@ AXES = r"(?:(?:\d+|-)(?:,(?:\d+|-))*)?"
 
 # The first lines of the commands' own help.
 COMMANDS = {
-    "inspect": "List a module's arguments and outputs; with --batch, the rewriting's plan or "
-    "refusal.",
+    "inspect": "List a module's arguments and outputs.",
+    "plan": "Show what a rewriting would do for each gradient, with its costs, or its refusal.",
     "rewrite": "Rewrite a gradient module so that it also returns statistics of the examples' own "
     "gradients.",
     "run": "Compile and run a module; show its outputs, and save them.",

@@ -109,8 +109,8 @@ def write_report(
         _check_page(out, file)
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting and compiling", json):
-            found = _spelled(find(module, options))
+        with waiting("rewriting", json) as tell:
+            found = _spelled(find(module, options, tell))
         name = "stdin" if file == "-" else printable(Path(file).name)
         write_atomically(Path(out), page(name, found).encode())
         if json:

@@ -1,4 +1,4 @@
-"""hlo-surgery, the command: inspect, rewrite, diff, report, run, verify, compile, cost,
+"""hlo-surgery, the command: inspect, plan, rewrite, diff, report, run, verify, compile, cost,
 statistics, demo.
 
 Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal
@@ -83,30 +83,38 @@ def start(version: Version = False) -> None:
 
 
 @main.command()
+def inspect(file: File, json: Json = False) -> None:
+    """List a module's arguments and outputs."""
+    with reported(json):
+        module = read_module(file)
+        if json:
+            earlier = [module.outputs[i].name for i in module.statistics]
+            ports = {"arguments": module.arguments, "outputs": module.outputs}
+            print_json(ports | {"earlier": earlier})
+        else:
+            print_ports(module)
+            print_earlier(module)
+
+
+@main.command()
 @taking_how
-def inspect(
+def plan(
     file: File,
-    batch: Batch = [],  # noqa: B006
+    batch: Batch,
     statistic: Statistics = ["second_moment"],  # noqa: B006
     how: How = {},  # noqa: B006
     json: Json = False,
 ) -> None:
-    """List a module's arguments and outputs; with --batch, the rewriting's plan or refusal."""
+    """Show what a rewriting would do for each gradient, with its costs, or its refusal."""
     with reported(json):
         module = read_module(file)
-        plan = None
-        if batch:
-            options = options_of(batch, statistic, how)
-            plan = explain_module(module, **options)
+        options = options_of(batch, statistic, how)
+        with waiting("rewriting", json):
+            found = explain_module(module, **options)
         if json:
-            earlier = [module.outputs[i].name for i in module.statistics]
-            ports = {"arguments": module.arguments, "outputs": module.outputs}
-            print_json(ports | {"earlier": earlier} | ({"plan": plan} if plan else {}))
-        elif plan:
-            print_plan(plan)
+            print_json({"plan": found})
         else:
-            print_ports(module)
-        if not json:
+            print_plan(found)
             print_earlier(module)
 
 
@@ -248,8 +256,8 @@ def verify(
         module = read_module(file)
         options = options_of(batch, statistic, how)
         arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
-        each = progress("running the original on copies of each example", json)
-        verdict = verify_module(module, **options, inputs=arrays, seed=seed, each=each)
+        with progress("rewriting", "running the original on copies of each example", json) as each:
+            verdict = verify_module(module, **options, inputs=arrays, seed=seed, each=each)
     if json:
         print_json(verdict)
     else:

@@ -9,10 +9,11 @@ import dataclasses
 import json
 import logging
 import math
+import os
 import re
 import shlex
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,9 +97,11 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console(stderr: bool = False) -> Console:
-    """Colour and the terminal's width where there is one."""
+    """Colour and the terminal's width where there is one; elsewhere COLUMNS says where to fold."""
     made = Console(stderr=stderr, highlight=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=UNBOUNDED)
+    if made.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return made
+    return Console(stderr=stderr, highlight=False, width=UNBOUNDED)
 
 
 @contextlib.contextmanager
@@ -147,23 +150,34 @@ def _fail(message: str, code: int) -> None:
 
 
 @contextlib.contextmanager
-def waiting(what: str, as_json: bool) -> Generator[None]:
-    """A spinner on stderr while something takes long, on a terminal only."""
-    shown = console(stderr=True)
-    with contextlib.nullcontext() if as_json or not shown.is_terminal else shown.status(what):
-        yield
-
-
-def progress(what: str, as_json: bool) -> Each:
-    """A progress bar on stderr over a sequence, on a terminal only."""
+def waiting(what: str, as_json: bool) -> Generator[Callable[[str], None]]:
+    """A spinner on stderr while something takes long, on a terminal only; what is yielded takes
+    what is done next.
+    """
     shown = console(stderr=True)
     if as_json or not shown.is_terminal:
-        return iter
+        yield lambda _: None
+        return
+    with shown.status(f"{what} ...") as status:
+        yield lambda following: status.update(f"{following} ...")
 
-    def each(numbers: Sequence[int]) -> Iterable[int]:
-        return track(numbers, what, console=shown, transient=True)
 
-    return each
+@contextlib.contextmanager
+def progress(before: str, what: str, as_json: bool) -> Generator[Each]:
+    """The same, with a bar in its place over a sequence, of which `what` is said."""
+    shown = console(stderr=True)
+    if as_json or not shown.is_terminal:
+        yield iter
+        return
+    with shown.status(f"{before} ...") as status:
+
+        def each(numbers: Sequence[int]) -> Iterable[int]:
+            status.stop()
+            yield from track(numbers, what, console=shown, transient=True)
+            status.update("comparing ...")
+            status.start()
+
+        yield each
 
 
 def print_json(value: Any) -> None:

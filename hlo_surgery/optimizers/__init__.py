@@ -46,6 +46,7 @@ from hlo_surgery.optimizers.moments import (
 )
 from hlo_surgery.optimizers.private import dp_adam, dp_sgd, private_gradient
 from hlo_surgery.optimizers.signs import micro_sign_sgd, sign_ema, sign_sgd
+from hlo_surgery.public_function import publish
 
 __all__ = [
     "adam",
@@ -70,3 +71,4 @@ __all__ = [
     "tracked_noise_scale",
     "with_curvature",
 ]
+publish(globals(), __all__)

@@ -86,19 +86,20 @@ def of_statistics(optimizer: Any) -> Any:
 def _is_aggregator(transformation: Any) -> bool:
     name, closed_over = _made_by(transformation)
     if name == "chain":
-        return _is_aggregator(_first(closed_over))
+        return any(map(_is_aggregator, _parts(closed_over)))
     return type(transformation).__name__ == "Aggregator" or name in MAKERS
 
 
-def _first(of_chain: Given) -> Any:
-    return optax.GradientTransformation(optax.init_empty_state, of_chain["update_fns"][0])
+def _parts(of_chain: Given) -> list[Any]:
+    """What is chained, but for its states."""
+    return [optax.GradientTransformation(optax.init_empty_state, u) for u in of_chain["update_fns"]]
 
 
 def _made_by(transformation: Any) -> tuple[str, Given]:
     """The name of the function of optax that made it, and what its `update` closes over."""
     update = transformation.update
     module, name = (str(getattr(update, of, "")) for of in ("__module__", "__qualname__"))
-    if not module.startswith(("optax.", __name__)):
+    if not module.startswith(("optax.", __name__)) or not inspect.isfunction(update):
         return "", {}
     return name.partition(".<locals>")[0], inspect.getclosurevars(update).nonlocals
 
@@ -128,12 +129,15 @@ def _average(_: Given) -> Aggregate:
 
 def _chain(closed_over: Given) -> Aggregate:
     """An aggregator, and transformations of what it makes."""
-    of_first, others = _aggregate(_first(closed_over)), closed_over["update_fns"][1:]
+    first, *others = _parts(closed_over)
+    if not _is_aggregator(first):
+        raise TypeError(REFUSED.format("an aggregator that is not the first in optax.chain"))
+    of_first = _aggregate(first)
 
     def update(gradient: Any, states: Any, given: Given) -> tuple[Any, Any]:
         updates, *following = of_first.update(gradient, states[0], given)
         for state, each in zip(states[1:], others, strict=True):
-            updates, new = each(updates, state, given["params"])
+            updates, new = each.update(updates, state, given["params"])
             following.append(new)
         return updates, tuple(following)
 

@@ -59,6 +59,11 @@ OF_EXAMPLES = (
     "examples' gradients, and of their mean it would take the first axis for the examples: use "
     "hlo_surgery.optimizers.private_gradient in its place, or dp_sgd"
 )
+OTHER_SHAPES = (
+    "the updates are not shaped as the parameters are: the optimizer takes all examples' "
+    "gradients, as aggregators do; give those of optax.experimental as they are, or first in "
+    "optax.chain"
+)
 TAKES_MORE = (
     "{} takes more than a step has, the gradient at the parameters: the loss itself, gradients at "
     "others, or fast and slow parameters; use another optimizer, or write its loop around "
@@ -153,7 +158,10 @@ def _answer(optimizer: Any, statistics: Mapping[str, Statistic], state: Any, par
     given = {
         name: jax.eval_shape(partial(zero_statistic, s), params) for name, s in statistics.items()
     }
-    jax.eval_shape(answered, params, state, params, given)
+    updates = jax.eval_shape(answered, params, state, params, given)
+    shapes = (list(map(jnp.shape, jax.tree.leaves(tree))) for tree in (updates, params))
+    if not all(map(tuple.__eq__, *shapes)):
+        raise TypeError(OTHER_SHAPES)
     return answers[0]
 
 

@@ -9,7 +9,7 @@ Momentum as `optax.trace` has it, in at least float32.
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,10 @@ LearningRate = float | jax.Array | Callable[[Any], Any]
 
 
 def batch_size_rule(
-    learning_rate: float, base_batch_size: int, batch_size: int, rule: str = "linear"
+    learning_rate: float,
+    base_batch_size: int,
+    batch_size: int,
+    rule: Literal["linear", "sqrt"] = "linear",
 ) -> float:
     """The learning rate for `batch_size` from the one that suits `base_batch_size`.
 
@@ -87,7 +90,7 @@ def batch_size_rule(
     >>> batch_size_rule(1e-3, 64, 256), batch_size_rule(1e-3, 64, 256, "sqrt")
     (0.004, 0.002)
     """
-    if rule not in ("linear", "sqrt"):
+    if rule not in ("linear", "sqrt"):  # pyright: ignore[reportUnnecessaryContains]
         raise ValueError(f"rule is {rule!r}; it is 'linear' or 'sqrt'")
     positive("batch_size_rule", "base_batch_size", base_batch_size)
     positive("batch_size_rule", "batch_size", batch_size)

@@ -8,7 +8,7 @@ Found: a module rewritten and compiled, and what has become of it.
 Style: the colours and measures of the page, light and dark.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -17,8 +17,8 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
-from hlo_surgery.plan import Plan, plan_row, quantity
-from hlo_surgery.report.drawing import keys, table
+from hlo_surgery.plan import Plan, plan_table, quantity
+from hlo_surgery.report.drawing import keys
 from hlo_surgery.report.findings import Addition, Findings, Memory, additions
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
 from hlo_surgery.report.source_program import source_program
@@ -200,11 +200,7 @@ def _plan(plan: Plan) -> Iterable[str]:
         yield f'<div class="notice given">{escape(str(each))}</div>'
     if plan.unnamed:
         yield f'<div class="notice given">{escape(plan.beside_batch())}</div>'
-    statistics = list(plan.outputs[0].strategies) if plan.outputs else []
-    titles = ["gradient", *statistics, "contractions", "FLOP", "bytes", "tail"]
-    titles.append("predicted beside the gradient")
-    rows = (plan_row(output, statistics) for output in plan.outputs)
-    yield f'<div class="tall">{table(titles, rows, numbers=("FLOP", "bytes"))}</div>'
+    yield f'<div class="tall">{plan_table(plan)}</div>'
 
 
 def _graph(found: Findings) -> Iterable[str]:
@@ -255,8 +251,15 @@ def _mlir(addition: Addition) -> str:
 TIDY = "cse", "func.func(trivial-dce)"
 
 
-def find(module: Module, options: Mapping[str, Any]) -> Findings:
+def _to_nobody(_: str) -> None:
+    """Where nobody waits."""
+
+
+def find(
+    module: Module, options: Mapping[str, Any], tell: Callable[[str], None] = _to_nobody
+) -> Findings:
     """Rewrite a module, as `rewrite_module` takes `options`, and look at what has become of it.
+    `tell` is told what is done next.
 
     Raises ValueError or TypeError for wrong use. Refusals are findings.
     """
@@ -265,7 +268,8 @@ def find(module: Module, options: Mapping[str, Any]) -> Findings:
     inline_calls(original)
     mlir.run_passes(original, *TIDY)
     modules = {"original": module} | ({"rewritten": rewritten} if rewritten else {})
-    costs, why_not = _costs(modules, options.get("target"))
+    costs, why_not = _costs(modules, options.get("target"), tell)
+    tell("drawing the page")
     return Findings(
         source_program(original),
         source_program(rewritten.code) if rewritten else None,
@@ -315,9 +319,15 @@ def _request(module: Module, options: Mapping[str, Any]) -> Any:
     return make_request(module, planning=planning, **others)
 
 
-def _costs(modules: Mapping[str, Module], target: str | None) -> tuple[dict[str, Cost], str]:
+def _costs(
+    modules: Mapping[str, Module], target: str | None, tell: Callable[[str], None]
+) -> tuple[dict[str, Cost], str]:
     """What each costs on a target; nothing, and the reason, where it cannot be compiled for it."""
+    found: dict[str, Cost] = {}
     try:
-        return {name: cost(module, target) for name, module in modules.items()}, ""
+        for name, module in modules.items():
+            tell(f"compiling what is {name}")
+            found[name] = cost(module, target)
+        return found, ""
     except (Refusal, ValueError) as problem:
         return {}, str(problem)

@@ -3,8 +3,6 @@
 Rooflines: what a device computes and moves a second; planning weighs FLOPs and bytes by it.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from dataclasses import dataclass, replace

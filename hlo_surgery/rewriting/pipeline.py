@@ -3,8 +3,6 @@
 Output plans: what was chosen for one gradient, as values that print.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +31,6 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     program_seconds,
 )
 from hlo_surgery.plan import OutputPlan, Plan
-from hlo_surgery.public_function import public
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -115,7 +112,6 @@ def check_planning(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         raise ValueError(f"strategy is {strategy!r}; it is one of {', '.join(map(repr, WAYS))}")
 
 
-@public
 def rewrite_module(
     module: Source,
     *,

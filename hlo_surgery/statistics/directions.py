@@ -3,8 +3,6 @@
 Functions of one example's whole gradient, or of one parameter's, summed over the examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 

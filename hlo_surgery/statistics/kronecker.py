@@ -3,8 +3,6 @@
 Projections of the examples' gradients: what data attribution keeps of them.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

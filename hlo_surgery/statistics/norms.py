@@ -3,8 +3,6 @@
 The gradient noise scale: how much of a batch's gradient is noise, and how much signal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal

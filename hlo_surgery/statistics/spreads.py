@@ -3,8 +3,6 @@
 Histograms of the entries of the examples' gradients.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

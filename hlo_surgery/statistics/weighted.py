@@ -7,8 +7,6 @@ Means and sums of the examples' gradients with weights: clipped, or scaled as is
 Second moments of the examples' gradients with weights: clipped, or scaled as is wanted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Literal

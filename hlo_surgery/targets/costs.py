@@ -1,7 +1,5 @@
 """Costs: what a compiled module takes of a target's memory and time, from its scheduled HLO."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +8,6 @@ import jax
 
 from hlo_surgery.module import Source
 from hlo_surgery.passes.strategies.gradient_costs import Roofline
-from hlo_surgery.public_function import public
 from hlo_surgery.requests.options import roofline
 from hlo_surgery.targets.executed import flops, moved_bytes
 from hlo_surgery.targets.live_memory import Step, staircase
@@ -71,7 +68,6 @@ class Cost:
     kernels: int | None = None
 
 
-@public
 def cost(
     module: Source,
     target: str | Target | None = None,
@@ -88,7 +84,6 @@ def cost(
     return cost_of(compiled.executable, compiled.target)
 
 
-@public
 def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None) -> Cost:
     """What a compiled function costs, `jax.jit(f).lower(...).compile()`, and for which target.
 

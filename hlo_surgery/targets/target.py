@@ -1,7 +1,5 @@
 """Targets: the devices that XLA compiles for, here or ahead of time, and a module for one."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -19,7 +17,6 @@ from hlo_surgery.passes.emit.export import carry, in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import ir
 from hlo_surgery.passes.normalise.out_of_scope import device_count, refuse_effects
-from hlo_surgery.public_function import public
 from hlo_surgery.requests.options import row_of
 from hlo_surgery.targets.gpus import (
     BY_CUBLAS,
@@ -89,7 +86,6 @@ class Compiled:
         return self.executable.as_text() or ""
 
 
-@public
 def find_target(name: str | None = None) -> Target:
     """A target's devices: "cpu", "gpu", "tpu", or ahead of time "tpu:v5e" (a chip), "tpu:v5e:2x4".
 
@@ -156,7 +152,6 @@ def _reason(problem: Exception) -> str:
     return re.sub(r"^[A-Z_]+: ", "", str(problem).splitlines()[0])
 
 
-@public
 def without_tpu() -> None:
     """Tell libtpu, where there is no TPU, not to look for one. To be called before JAX's backends
     start.
@@ -168,7 +163,6 @@ def without_tpu() -> None:
             os.environ.setdefault(variable, value)
 
 
-@public
 def compile_for(
     module: Source,
     target: str | Target | None = None,

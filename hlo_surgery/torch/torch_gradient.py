@@ -2,8 +2,6 @@
 as their arguments or their module need it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +27,7 @@ def grad(
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
     **options: Any,
-) -> TorchGradient:
+) -> "TorchGradient":
     """The gradient of a module's loss with statistics: `f(*args) == (gradient, stats)`.
 
     `loss(module, *args)` is the mean over the examples (or their sum, with
@@ -70,7 +68,7 @@ def value_and_grad(
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
     **options: Any,
-) -> TorchGradient:
+) -> "TorchGradient":
     """The loss, too: `f(*args) == ((loss, gradient), stats)`. Everything else is as in `grad`."""
     return TorchGradient(module, loss, batch_argnums, statistics, options, with_value=True)
 
@@ -171,7 +169,7 @@ class TorchGradient:
                 raise ValueError(f"batch_argnums names {number}; there are {len(args)} arguments")
         return [number % len(args) for number in named]
 
-    def _rewritten(self, graph: Graph, held: Held, batch: Sequence[int]) -> WithStatistics:
+    def _rewritten(self, graph: Graph, held: Held, batch: Sequence[int]) -> "WithStatistics":
         run, changed = evaluated(graph.nodes), _changed(graph, held)
         names, buffer_names = list(held.trained), list(held.buffers)
 

@@ -6,8 +6,6 @@ changed) - y(b changed) + y(both changed) vanishes for disjoint sets a and b of 
 a sum of the examples' own contributions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -41,6 +41,12 @@ WRITTEN = {
         2.0, nan_safe=False
     ),
     "histogram(bins=[0.0, 1.0])": lambda: hs.histogram([0.0, 1.0]),
+    "linear_combination(terms=[(0.5, mean_abs())])": lambda: hs.linear_combination(
+        [(0.5, hs.mean_abs())]
+    ),
+    "second_moment_in(bases=...)": lambda: hs.second_moment_in(
+        [hs.curvature.Eigenbases(jnp.eye(2), jnp.eye(2))]
+    ),
     "histogram(bins=...)": lambda: hs.histogram(jnp.linspace(0, 1, 50)),
 }
 
@@ -79,17 +85,18 @@ def test_a_notebook_shows_plans_and_refusals():
     assert "<b>" not in html
     assert "&lt;b&gt;" in html
     assert html.count("<tr>") == 2
-    assert all(f"<th>{name}</th>" in html for name in ("gradient", "norms", "sites"))
-    assert f"<td>{plan.outputs[0].strategies['norms']}</td>" in html
+    assert all(f">{name}</th>" in html for name in ("gradient", "norms", "sites"))
+    assert f">{plan.outputs[0].strategies['norms']}</td>" in html
     with pytest.raises(hs.Refusal) as refused:
         hs.grad(largest, statistics=hs.norms())(1.0, X)
     assert refused.value._repr_html_().startswith("<pre>")
     assert "test_shown.py" in refused.value._repr_html_()
 
 
+ROOMS = (hs.modules, hs.targets, hs.curvature, hs.optimizers, hs.attribution)
 PUBLIC = [
     *(getattr(hs, name) for name in hs.__all__),
-    *(getattr(room, n) for room in (hs.modules, hs.targets, hs.curvature) for n in room.__all__),
+    *(getattr(room, name) for room in ROOMS for name in room.__all__),
 ]
 
 

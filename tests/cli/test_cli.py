@@ -103,11 +103,11 @@ def test_inspect_lists_names_shapes_and_dtypes():
     assert "plan" not in listed
 
 
-def test_inspect_with_a_batch_shows_the_plan():
-    shown = answered("inspect", MLP, *MLP_BATCH).stdout
+def test_plan_shows_the_plan():
+    shown = answered("plan", MLP, *MLP_BATCH).stdout
     assert "5 examples, loss reduced by mean" in shown
     assert "dense.py:15" in shown
-    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, "--json").stdout)["plan"]
+    plan = json.loads(answered("plan", MLP, *MLP_BATCH, "--json").stdout)["plan"]
     assert [o["name"] for o in plan["outputs"]] == [
         port.name for port in hs.modules.load(Path(MLP)).outputs
     ]
@@ -140,10 +140,10 @@ def test_verify_says_equivalent():
     }
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify", "rewrite"])
+@pytest.mark.parametrize("name", ["plan", "verify", "rewrite"])
 def test_mixing_examples_is_refused_with_its_line(name, tmp_path):
     out = tmp_path / "out.mlir"
-    asked = {"inspect": (), "verify": SQUARES, "rewrite": (*SQUARES, "-o", out)}[name]
+    asked = {"plan": (), "verify": SQUARES, "rewrite": (*SQUARES, "-o", out)}[name]
     said = rejected(name, CONTRASTIVE, "--batch", "images", "--batch", "texts", *asked, code=1)
     assert "mixing.py:31: refused: stablehlo.dot_general" in said
     result = command(name, CONTRASTIVE, "--batch", "images", "--batch", "texts", *asked, "--json")
@@ -258,7 +258,7 @@ def test_wrong_use_says_what_to_do_and_touches_nothing(case, tmp_path):
 def test_a_module_without_a_gradient(tmp_path):
     module = tmp_path / "none.mlir"
     module.write_text(NO_GRADIENT)
-    assert "the module has no gradient" in rejected("inspect", module, "--batch", "0")
+    assert "the module has no gradient" in rejected("plan", module, "--batch", "0")
 
 
 def dump_with_metrics(path):
@@ -277,7 +277,7 @@ def dump_with_metrics(path):
 def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
     module, out = dump_with_metrics(tmp_path / "step.mlir"), tmp_path / "out.mlir"
     asked = ("--batch", "x", "--statistic", "per_example_losses")
-    for each in ("inspect", module), ("rewrite", module, "-o", out), ("verify", module):
+    for each in ("plan", module), ("rewrite", module, "-o", out), ("verify", module):
         assert "name it in --loss" in rejected(*each, *asked, "--gradient", "[1]")
         assert "more than once" in rejected(
             *each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2"
@@ -288,7 +288,7 @@ def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
             in told.stdout
         )
     shown = json.loads(
-        answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
+        answered("plan", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
     )
     assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
 

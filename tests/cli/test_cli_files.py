@@ -62,7 +62,7 @@ def test_a_module_that_was_rewritten_before_is_known(suffix, tmp_path):
     asked = (*MLP_BATCH, "--statistic", "norms")
     for said in (
         answered("inspect", once).stdout,
-        answered("inspect", once, *MLP_BATCH).stdout,
+        answered("plan", once, *MLP_BATCH).stdout,
         answered("rewrite", once, *asked, "-o", twice).stdout,
         answered("verify", once, *MLP_BATCH).stdout,
     ):

@@ -19,7 +19,7 @@ import hlo_surgery
 import hlo_surgery as hs
 from hlo_surgery.cli import plans
 from hlo_surgery.cli.commands import main
-from hlo_surgery.cli.output import SPELLED
+from hlo_surgery.cli.output import SPELLED, console
 from hlo_surgery.requests.options import PlanningOptions
 from tests.cli.test_cli import MLP, MLP_BATCH, answered, command, rejected
 
@@ -46,7 +46,7 @@ def dumped(tmp_path, function, debug_info=True):
     ],
 )
 def test_an_error_names_options(wrong, said):
-    assert rejected("inspect", MLP, *MLP_BATCH, *wrong).startswith(said)
+    assert rejected("plan", MLP, *MLP_BATCH, *wrong).startswith(said)
 
 
 def test_every_keyword_has_its_option():
@@ -60,9 +60,7 @@ def test_every_keyword_has_its_option():
     assert all(option in shown for option in SPELLED.values() if option != "--segments")
 
 
-@pytest.mark.parametrize(
-    "given", [["inspect"], ["inspect", "--batch", "x"], ["diff", "--batch", "x"]]
-)
+@pytest.mark.parametrize("given", [["inspect"], ["plan", "--batch", "x"], ["diff", "--batch", "x"]])
 def test_names_say_nothing_to_a_terminal(tmp_path, given):
     file = dumped(tmp_path, lambda w, x: {"NAME": jax.grad(lambda w: jnp.mean(x @ w))(w)})
     text = file.read_text().replace("NAME", r"\1B[31m").replace(__file__, r"\1B[31m")
@@ -102,11 +100,11 @@ def test_words_are_whole_and_lines_fit(plan, width, monkeypatch):
             assert re.search(rf"{name} \+\S+ \w+, \S+ k?B", text)
 
 
-@pytest.mark.parametrize("name", ["inspect", "rewrite", "report"])
+@pytest.mark.parametrize("name", ["plan", "rewrite", "report"])
 def test_labels_that_are_not_named_are_told(name, tmp_path):
     """They count as the same for all examples, which is seldom what is meant."""
     out = tmp_path / "out.html"
-    more = [] if name == "inspect" else ["--statistic", "norms", "-o", str(out)]
+    more = [] if name == "plan" else ["--statistic", "norms", "-o", str(out)]
     told = "the same for all examples: labels int32[5]"
     for batch, is_told in (["x"], True), (["x", "labels"], False):
         named = [word for each in batch for word in ("--batch", each)]
@@ -114,6 +112,48 @@ def test_labels_that_are_not_named_are_told(name, tmp_path):
         assert result.exit_code == 0, result.output
         text = out.read_text() if name == "report" else result.stdout
         assert (told in text) == is_told
+
+
+@pytest.mark.parametrize("columns", ["70", "120"])
+def test_a_pipe_is_as_wide_as_columns_says(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    for arguments in ["inspect", MLP], ["plan", MLP, *MLP_BATCH], ["statistics"]:
+        lines = answered(*arguments).stdout.splitlines()
+        assert max(map(len, lines)) <= int(columns)
+    monkeypatch.delenv("COLUMNS")
+    assert max(map(len, answered("statistics").stdout.splitlines())) > 120
+
+
+def test_commands_and_options_that_are_meant_are_told():
+    assert "Did you mean 'verify'" in rejected("verfy")
+    assert "--statistic" in rejected("verify", MLP, *MLP_BATCH, "--statistics", "norms")
+    assert "--batch" in rejected("plan", MLP, "--batches", "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["verify"], ["rewriting ...", "running the original on copies", "comparing ..."]),
+        (
+            ["report", "-o", "page.html"],
+            ["rewriting ...", "compiling what is original", "compiling what is rewritten"],
+        ),
+    ],
+)
+def test_what_is_being_done_shows_on_a_terminal(arguments, said, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    name, *more = arguments
+    quiet = answered(name, MLP, *MLP_BATCH, *more)
+    assert not any(words in quiet.stderr for words in said)
+    shown = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
+    on_stdout = lambda stderr=False: shown if stderr else console()  # noqa: E731
+    monkeypatch.setattr("hlo_surgery.cli.output.console", on_stdout)
+    loud = answered(name, MLP, *MLP_BATCH, *more)
+    assert all(words in shown.file.getvalue() for words in said)
+    assert loud.stdout == quiet.stdout
+    again = shown.file.getvalue()
+    answered(name, MLP, *MLP_BATCH, *more, "--json")
+    assert shown.file.getvalue() == again
 
 
 STARTED = """

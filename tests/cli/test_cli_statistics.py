@@ -108,7 +108,7 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD)
 def test_bad_statistics_say_what_to_write(text):
-    assert BAD[text] in rejected("inspect", MLP, *MLP_BATCH, "--statistic", text)
+    assert BAD[text] in rejected("plan", MLP, *MLP_BATCH, "--statistic", text)
 
 
 SCHUR = "lapack_sgees_ffi"
@@ -142,7 +142,7 @@ def dumped(tmp_path):
 
 def test_commands_that_rewrite_take_what_is_declared(dumped, tmp_path):
     file, out = dumped(by_features), str(tmp_path / "out.mlir")
-    shown = answered("inspect", file, *ASKED, *DECLARED).output
+    shown = answered("plan", file, *ASKED, *DECLARED).output
     assert f"taken on trust: {SCHUR} at " in shown
     assert "one by one along (0) -> (0, -, -, -, 0, 0)" in shown
     answered("rewrite", file, *ASKED, *DECLARED, "-o", out)
@@ -151,13 +151,13 @@ def test_commands_that_rewrite_take_what_is_declared(dumped, tmp_path):
 
 def test_a_refusal_names_the_option(dumped):
     assert "--custom-call with the call's name" in rejected(
-        "inspect", dumped(by_features), *ASKED, code=1
+        "plan", dumped(by_features), *ASKED, code=1
     )
 
 
 def test_verify_says_of_a_wrong_word_that_it_was_trusted(dumped):
     declared = ("--custom-call", f"{SOLVE}=-,0:0")
-    answer = answered("inspect", dumped(mixing), *ASKED, *declared).output
+    answer = answered("plan", dumped(mixing), *ASKED, *declared).output
     assert "taken on trust" in answer
     file = dumped(mixing)
     assert rejected("verify", file, *ASKED, *declared, code=1) == ""
@@ -177,4 +177,4 @@ MISSPELLED = {
 @pytest.mark.parametrize("name", MISSPELLED)
 def test_what_is_misspelled_is_told(dumped, name):
     given, said = MISSPELLED[name]
-    assert said in rejected("inspect", dumped(by_features), *ASKED, "--custom-call", given)
+    assert said in rejected("plan", dumped(by_features), *ASKED, "--custom-call", given)

@@ -150,6 +150,7 @@ REFUSED = {
         lambda: aggregating.process(ho.clip_examples(1.0), SPREAD(), ADAM, aggregator_has_aux=True),
         "grads behind clip_examples takes .*hs.per_example",
     ),
+    "behind others": (lambda: optax.chain(optax.clip(1.0), MEAN(), ADAM), "not the first in optax"),
     "another axis": (lambda: optax.chain(MEAN(1), ADAM), "takes per_elt_axis=0"),
 }
 
@@ -161,11 +162,24 @@ def test_others_are_refused_by_name(name):
         hs.train_step(loss, make())
 
 
+def stepped(optimizer):
+    params = jax.tree.map(jnp.copy, PARAMS)
+    return hs.train_step(loss, optimizer, (1, 2))(params, optimizer.init(params), *BATCHES[0])
+
+
+def test_an_aggregator_of_ones_own_is_refused_by_its_updates():
+    """They would be those of the mean gradient's first axis, and be added to all rows."""
+    means = optax.stateless(lambda g, _: jax.tree.map(lambda x: jnp.mean(x, 0), g))
+    optimizer = optax.chain(means, optax.sgd(0.1))
+    with pytest.raises(TypeError, match="takes all examples' gradients"):
+        stepped(optimizer)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_makes_its_own_mean_of_gradients_is_refused():
     optimizer = optax.contrib.dpsgd(0.1, 1.0, 1.0, seed=0)
     with pytest.raises(TypeError, match="private_gradient"):
-        hs.train_step(loss, optimizer)(PARAMS, optimizer.init(PARAMS), *BATCHES[0])
+        stepped(optimizer)
 
 
 @pytest.mark.parametrize(
@@ -174,4 +188,4 @@ def test_what_makes_its_own_mean_of_gradients_is_refused():
 def test_what_is_no_function_of_an_entry_is_refused(function):
     optimizer = behind(of_each(function))
     with pytest.raises(TypeError):
-        hs.train_step(loss, optimizer, (1, 2))(PARAMS, optimizer.init(PARAMS), *BATCHES[0])
+        stepped(optimizer)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import optax
 
@@ -36,7 +36,7 @@ class Method:
 
     title: str
     make: Callable[..., Any]
-    rule: str = "linear"
+    rule: Literal["linear", "sqrt"] = "linear"
     betas: tuple[str, ...] = ("b1", "b2")
     seeded: bool = False
 
