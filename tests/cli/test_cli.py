@@ -348,20 +348,37 @@ def test_a_module_that_xla_cannot_run(tmp_path):
     assert "XLA cannot run this module here" in rejected("run", module)
 
 
-SHARES = (
-    r"{}: [\d.]+ \([\d.]+ to [\d.]+\) of plain's time; "
-    r"[\d.]+ \([\d.]+ to [\d.]+\) of that of '.*', which is the faster, "
-    r"and [\d.]+ of its temporaries$"
-)
+SHARE = r"[\d.]+ \([\d.]+ to [\d.]+\) times"
+
+
+def shows_demo(lines, rivals):
+    """Every program in a table for each model, the gradient first, and what the rivals take."""
+    programs = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert programs == ["gradient alone", "hlo-surgery", *rivals] * 2
+    said = [f"hlo-surgery: {SHARE} the gradient's time"]
+    said += [
+        f"{kind}.*: {SHARE} hlo-surgery's time, [\\d.]+ times its temporaries"
+        for kind in sorted({re.split("[ ,]", name)[0] for name in rivals})
+    ]
+    found = [line.strip() for line in lines if "times" in line and line.startswith("  ")]
+    assert len(found) == 2 * len(said)
+    assert all(re.fullmatch(*pair) for pair in zip(said * 2, found, strict=True)), found
+    assert lines[-1] == "equivalent"
 
 
 def test_demo_ends_equivalent_and_shows_the_costs():
+    """The chunks that are shown are those that were faster."""
+    pytest.importorskip("optax")
     lines = answered("demo").stdout.splitlines()
-    assert lines[-1] == "equivalent"
-    for model in ("decoder LM", "MLP"):
-        for program in ("plain", "rewritten", "vmap, one by one", "vmap, all at once"):
-            assert [line for line in lines if f"│ {model}" in line and program in line]
-        assert [line for line in lines if re.match(SHARES.format(model), line)]
+    lines = [re.sub("chunks of [18]", "chunks of n", line) for line in lines]
+    shows_demo(lines, ["micro_grad, chunks of n", "micro_grad, whole batch", "vmap"])
+
+
+def test_demo_without_optax_shows_vmap_alone(monkeypatch):
+    monkeypatch.setattr("hlo_surgery.cli.demo.find_spec", lambda name: None)
+    lines = answered("demo").stdout.splitlines()
+    shows_demo(lines, ["vmap in a scan", "vmap"])
+    assert lines[-2].endswith("With optax installed, its micro_grad is timed, too.")
 
 
 def test_a_pass_says_how_much_it_did(tmp_path):

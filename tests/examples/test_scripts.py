@@ -2,8 +2,11 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 # By example its arguments, and what it must print.
 SMALL = {
@@ -25,8 +28,10 @@ def test_it_runs(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     importlib.import_module(f"examples.{name}").main()
     assert shown in capsys.readouterr().out
-    pictures = {"quick_start", "noise_scale"}
-    assert (tmp_path / f"{name}.png").exists() == (name in pictures)
+    drawn = [path.name for path in tmp_path.iterdir()]
+    assert drawn == [f"{name}.png"] * (name in {"quick_start", "noise_scale"})
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert {f"/{picture}" for picture in drawn} <= set(ignored)
 
 
 def test_the_mislabelled_are_found():

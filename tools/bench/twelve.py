@@ -1,11 +1,11 @@
 """Twelve workloads by every way to norms, second moments and clipped means that a user has.
 
 python -m tools.bench.twelve [--workloads "mlp wide" lstm] [--statistics norms] [--rounds 9]
-    [--csv FILE]
+    [--ways plan micro_grad] [--csv FILE]
 
-Beside the plain gradient: ours by plan, each of our strategies, `vmap` by hand over all examples,
-and, over chunks of them, by hand, by optax's `micro_grad`, by jax-privacy for clipped means, and
-ours of the gradient that the user accumulates over such microbatches; of several the fastest
+Beside the plain gradient: ours by plan, each of our strategies, `vmap` and `micro_grad` over
+all examples (optax's), and, over chunks of them, `vmap` by hand, `micro_grad`, jax-privacy for
+clipped means, and ours of the gradient that the user accumulates over such; of several the fastest
 counts. Seconds are of CPU, of all threads, and wall-clock; ways are interleaved in a process of
 their own for each workload and statistic, and what they return is held against `vmap`'s before it
 is timed. Norms and second moments come with the gradient, clipped means without.
@@ -16,7 +16,7 @@ import csv
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -110,8 +110,8 @@ def by_hand(problem: Problem, statistic: str, chunk: int) -> Way:
     return function
 
 
-def by_optax(problem: Problem, statistic: str, chunk: int) -> Way:
-    """`micro_grad`, which its docstring says is for this."""
+def by_optax(problem: Problem, statistic: str, chunk: int | None) -> Way:
+    """`micro_grad`, which its docstring says is for this; without a chunk of the whole batch."""
     function = optax.microbatching.micro_grad(
         problem.loss,
         batch_argnums=problem.batch_argnums,
@@ -147,6 +147,7 @@ def ways(workload: str, problem: Problem, statistic: str) -> Iterator[tuple[str,
     plain = GRADIENTS.get(workload, jax.grad)(problem.loss)
     yield "plain", plain
     yield "plan", ours(plain, problem, statistic)
+    yield "micro_grad, whole", by_optax(problem, statistic, None)
     for name in STRATEGIES:
         yield f"our {name}", ours(plain, problem, statistic, strategy=name)
     for chunk in (c for c in CHUNKS if c < problem.batch):
@@ -164,12 +165,19 @@ def check(got: Any, want: Any) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5 * np.abs(w).max())
 
 
-def measure(workload: str, statistic: str, rounds: int) -> list[Row]:
-    """A row for each way, the plain gradient's first; what has one program is compiled once."""
+def measure(workload: str, statistic: str, rounds: int, asked: Sequence[str] = ()) -> list[Row]:
+    """A row for each way, the plain gradient's first; what has one program is compiled once.
+
+    Where some are asked for, others that do not begin so are left out, but for `vmap`, which all
+    are held to, and the plain gradient.
+    """
+    taken = ("vmap", "plain", *asked) if asked else ("",)
     problem = TWELVE[workload]()
     args, compiled, rows = problem.make(), dict[str, Any](), dict[str, Row]()
     first_of, want = dict[str, str](), None
     for name, function in ways(workload, problem, statistic):
+        if not name.startswith(taken):
+            continue
         start = time.process_time()
         try:
             lowered = jax.jit(function).lower(*args)
@@ -272,6 +280,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", choices=TWELVE, default=list(TWELVE))
     parser.add_argument("--statistics", nargs="+", choices=STATISTICS, default=list(STATISTICS))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--ways", nargs="+", default=(), help="how those begin that are run")
     parser.add_argument("--csv", type=Path)
     return parser.parse_args()
 
@@ -280,9 +289,10 @@ def main() -> None:
     options, tables = parsed(), list[list[Row]]()
     for asked in product(options.workloads, options.statistics):
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            tables.append(pool.submit(measure, *asked, options.rounds).result())
+            tables.append(pool.submit(measure, *asked, options.rounds, options.ways).result())
         show(tables[-1])
-    show_all(tables)
+    if not options.ways:
+        show_all(tables)
     if options.csv:
         write(tables, options.csv)
 
