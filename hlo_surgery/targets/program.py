@@ -126,9 +126,19 @@ class Instruction:
         found = re.search(r'"estimated_cycles":"?(\d+)', self.text)
         return int(found[1]) if found and int(found[1]) < UNKNOWN_CYCLES else None
 
-    def called(self, role: str) -> str | None:
+    def called(self, role: str = "calls") -> str | None:
         """The computation of one role."""
         return next((name for given, name in self.calls if given == role), None)
+
+    def option(self, name: str) -> str:
+        """What stands behind `name=`, or ""."""
+        found = re.search(rf"\b{name}=(\w+)", self.text)
+        return found[1] if found else ""
+
+    @property
+    def index(self) -> int:
+        """Of a get-tuple-element."""
+        return int(self.option("index") or 0)
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,10 @@ class Program:
     entry: Computation
     computations: Mapping[str, Computation]
     aliases: Mapping[tuple[int, ...], int]
+
+    def inside(self, instruction: Instruction, role: str = "calls") -> Computation:
+        """What an instruction runs."""
+        return self.computations[instruction.called(role) or instruction.called("to_apply") or ""]
 
 
 def parse(text: str) -> Program:
