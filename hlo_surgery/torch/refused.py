@@ -7,7 +7,7 @@ back, and no example's gradient rests on the others' statistics.
 from collections.abc import Iterable
 from typing import Any
 
-from hlo_surgery.torch.aten.table import TABLE
+from hlo_surgery.torch.aten import TABLE
 from hlo_surgery.torch.draws import is_draw
 from hlo_surgery.torch.lines import current_lines, lines_of, refusal_at
 from hlo_surgery.torch.pytorch import DispatchMode, Node, aten, torch

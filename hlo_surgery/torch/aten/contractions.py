@@ -10,7 +10,7 @@ from jax.lax import Precision
 from hlo_surgery.torch.aten.operators import Made, operator
 
 
-@operator("mm.default", "bmm.default", "mv.default", "dot.default")
+@operator("mm.default", "bmm.default")
 def _matmul(_: Made, x: Any, y: Any) -> Any:
     return jnp.matmul(x, y, precision=Precision.HIGHEST)
 

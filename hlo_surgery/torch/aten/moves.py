@@ -17,6 +17,8 @@ from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator
     "detach_copy.default",
     "lift_fresh.default",
     "lift_fresh_copy.default",
+    "prims.clone.default",
+    "prims.view_of.default",
 )
 def _itself(_: Made, x: Any, **__: Any) -> Any:
     return x
@@ -24,6 +26,9 @@ def _itself(_: Made, x: Any, **__: Any) -> Any:
 
 @operator(
     "_unsafe_view.default",
+    "prims.collapse_view.default",
+    "prims.split_dim.default",
+    "prims.squeeze.default",
     "squeeze.default",
     "squeeze.dim",
     "squeeze.dims",
@@ -40,20 +45,14 @@ def _reshape(made: Made, x: Any, *_: Any) -> Any:
     return jnp.reshape(x, made.shape)
 
 
-@operator("expand.default", "expand_copy.default", "prims.broadcast_in_dim.default")
-def _expand(made: Made, x: Any, sizes: Any, dims: Any = None, **_: Any) -> Any:
-    places = range(len(made.shape) - x.ndim, len(made.shape)) if dims is None else dims
-    return jax.lax.broadcast_in_dim(x, made.shape, tuple(places))
+@operator("prims.broadcast_in_dim.default")
+def _expand(made: Made, x: Any, _: Any, dims: Any) -> Any:
+    return jax.lax.broadcast_in_dim(x, made.shape, tuple(dims))
 
 
-@operator("permute.default", "permute_copy.default")
+@operator("permute.default", "permute_copy.default", "prims.transpose.default")
 def _permute(_: Made, x: Any, dims: Any) -> Any:
     return jnp.transpose(x, dims_of(dims, x.ndim))
-
-
-@operator("transpose.int", "transpose_copy.int")
-def _transpose(_: Made, x: Any, first: int, second: int) -> Any:
-    return jnp.swapaxes(x, first, second) if x.ndim else x
 
 
 @operator("select.int", "select_copy.int")
@@ -86,12 +85,7 @@ def _split_evenly(_: Made, x: Any, size: int, dim: int = 0) -> list[Any]:
     return [jax.lax.slice_in_dim(x, start, end, axis=dim) for start, end in pairs]
 
 
-@operator("unbind.int", "unbind_copy.int")
-def _unbind(_: Made, x: Any, dim: int = 0) -> list[Any]:
-    return [jax.lax.index_in_dim(x, i, dim, keepdims=False) for i in range(x.shape[dim])]
-
-
-@operator("cat.default")
+@operator("cat.default", "prims.cat.default")
 def _cat(made: Made, tensors: Any, dim: int = 0) -> Any:
     """PyTorch takes any number of empty tensors of one dimension along."""
     kept = [x for x in tensors if x.ndim == len(made.shape) and x.shape != (0,)]
@@ -108,14 +102,9 @@ def _unfold(made: Made, x: Any, dim: int, size: int, step: int) -> Any:
     return jnp.stack([jnp.moveaxis(cut, dim, -1) for cut in cuts], axis=dim % x.ndim)
 
 
-@operator("flip.default")
+@operator("prims.rev.default")
 def _flip(_: Made, x: Any, dims: Any) -> Any:
-    return jnp.flip(x, tuple(dims)) if dims else x
-
-
-@operator("repeat.default")
-def _repeat(_: Made, x: Any, repeats: Any) -> Any:
-    return jnp.tile(x, tuple(repeats))
+    return jnp.flip(x, tuple(dims))
 
 
 @operator("constant_pad_nd.default")
@@ -129,18 +118,6 @@ def _pad(made: Made, x: Any, pad: Any, value: Any = 0) -> Any:
 @operator("copy.default")
 def _copy(made: Made, x: Any, source: Any, *_: Any) -> Any:
     return jnp.broadcast_to(array(source, made.dtype), x.shape)
-
-
-@operator("select_scatter.default")
-def _select_scatter(made: Made, x: Any, source: Any, dim: int, index: int) -> Any:
-    return x.at[_along(x, dim, index)].set(array(source, made.dtype))
-
-
-@operator("slice_scatter.default")
-def _slice_scatter(
-    made: Made, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Any:
-    return x.at[_along(x, dim, slice(start, end, step))].set(array(source, made.dtype))
 
 
 @operator("diagonal_scatter.default")

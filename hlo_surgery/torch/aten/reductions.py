@@ -8,39 +8,33 @@ import jax.numpy as jnp
 from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator
 
 
-@operator("sum.dim_IntList", "sum.default")
-def _sum(made: Made, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    return jnp.sum(array(x, made.dtype), axis=dims_of(dim, x.ndim), keepdims=keepdim)
+@operator("prims.sum.default")
+def _sum(made: Made, x: Any, dims: Any, **_: Any) -> Any:
+    return jnp.sum(array(x, made.dtype), axis=dims_of(dims, x.ndim))
 
 
-@operator("mean.dim", "mean.default")
-def _mean(made: Made, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    return jnp.mean(array(x, made.dtype), axis=dims_of(dim, x.ndim), keepdims=keepdim)
+@operator("prims.prod.default")
+def _prod(made: Made, x: Any, dims: Any, **_: Any) -> Any:
+    return jnp.prod(array(x, made.dtype), axis=dims_of(dims, x.ndim))
 
 
-@operator("prod.default")
-def _prod(made: Made, x: Any, **_: Any) -> Any:
-    return jnp.prod(array(x, made.dtype))
+@operator("prims.amax.default")
+def _amax(_: Made, x: Any, dims: Any, **__: Any) -> Any:
+    return jnp.max(x, axis=dims_of(dims, x.ndim))
 
 
-@operator("prod.dim_int")
-def _prod_along(made: Made, x: Any, dim: int, keepdim: bool = False, **_: Any) -> Any:
-    return jnp.prod(array(x, made.dtype), axis=dim, keepdims=keepdim)
+@operator("prims.amin.default")
+def _amin(_: Made, x: Any, dims: Any, **__: Any) -> Any:
+    return jnp.min(x, axis=dims_of(dims, x.ndim))
 
 
-@operator("amax.default")
-def _amax(_: Made, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.max(x, axis=dims_of(dim, x.ndim), keepdims=keepdim)
-
-
-@operator("amin.default")
-def _amin(_: Made, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.min(x, axis=dims_of(dim, x.ndim), keepdims=keepdim)
-
-
-@operator("any.default", "any.dim", "any.dims")
-def _any(_: Made, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return jnp.any(array(x, bool), axis=dims_of(dim, x.ndim), keepdims=keepdim)
+@operator("prims.var.default")
+def _var(made: Made, x: Any, dims: Any, correction: Any = 1, **_: Any) -> Any:
+    """By default Bessel's correction, a one, is made."""
+    axes = dims_of(dims, x.ndim)
+    mean = jnp.mean(x, axis=axes, keepdims=True)
+    freedom = max(x.size // max(mean.size, 1) - (1 if correction is None else correction), 0)
+    return jnp.sum(jnp.square(x - mean), axis=axes) / array(freedom, made.dtype)
 
 
 @operator("argmax.default")
@@ -61,28 +55,6 @@ def _max(_: Made, x: Any, dim: int, keepdim: bool = False) -> Any:
 @operator("min.dim")
 def _min(_: Made, x: Any, dim: int, keepdim: bool = False) -> Any:
     return jnp.min(x, dim, keepdims=keepdim), jnp.argmin(x, dim, keepdims=keepdim)
-
-
-@operator("var.correction")
-def _var(made: Made, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
-    return _variance(made, x, dim, correction, keepdim)[0]
-
-
-@operator("var_mean.correction")
-def _var_mean(
-    made: Made, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> Any:
-    return _variance(made, x, dim, correction, keepdim)
-
-
-def _variance(made: Made, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
-    """The variance and the mean; by default Bessel's correction, a one, is made."""
-    dims = dims_of(dim, x.ndim)
-    mean = jnp.mean(x, axis=dims, keepdims=True)
-    squares = jnp.sum(jnp.square(x - mean), axis=dims, keepdims=keepdim)
-    count = x.size // max(mean.size, 1)
-    freedom = max(count - (1 if correction is None else correction), 0)
-    return squares / array(freedom, made.dtype), mean if keepdim else jnp.squeeze(mean, dims)
 
 
 @operator("native_group_norm.default")
