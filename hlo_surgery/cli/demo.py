@@ -1,16 +1,11 @@
-"""The demo on the screen: each step in a line, time and temporaries side by side, the verdict.
-
-The demo's models in plain JAX: a decoder LM and an MLP, with random parameters and batch.
-
-The demo: one model through every step, from its dump to a comparison with `vmap`.
-"""
+"""The demo: a decoder LM and an MLP in JAX, each from its dump to a comparison with `vmap`."""
 
 import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -117,131 +112,129 @@ def _normal(key: Array, rows: int, columns: int) -> Array:
 
 ROUNDS = 7
 VMAP, VMAP_OF_ONE = "vmap, all at once", "vmap, one by one"
-Means = Callable[[Callable[..., Any], Sequence[jax.Array]], Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cost:
-    """Seconds of a run, in each round, and bytes of temporaries that XLA plans for it."""
+    """Bytes of temporaries that XLA plans for a run, and its seconds in each round."""
 
-    rounds: tuple[float, ...]
     temporaries: int
+    rounds: list[float] = field(default_factory=list[float])
 
     @property
     def seconds(self) -> float:
         """The median of the rounds."""
         return statistics.median(self.rounds)
 
-    def shares(self, other: "Cost") -> list[float]:
-        """Of the time of another, round by round, from the smallest on."""
-        pairs = zip(self.rounds, other.rounds, strict=True)
-        return sorted(own / its for own, its in pairs)
+    def of(self, other: "Cost") -> str:
+        """Of the time of another, round by round: the median, the smallest and the largest."""
+        shares = [own / its for own, its in zip(self.rounds, other.rounds, strict=True)]
+        return f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A dumped module, the rewritten one, its comparison with `vmap`, and the costs by name."""
+    """What there is to say of a model's steps, its comparison with `vmap`, and costs by name."""
 
     name: str
-    original: Module
-    rewritten: Module
+    said: dict[str, str]
     rewriting_seconds: float
     comparisons: tuple[Comparison, ...]
-    costs: Mapping[str, Cost]
+    costs: dict[str, Cost]
 
 
-def dump(model: DemoModel, folder: Path) -> Path:
-    """The module of the model's gradient, lowered and written as text."""
-    lowered = jax.jit(jax.grad(model.loss)).lower(model.parameters, *model.batch)
-    file = folder / f"{model.name.replace(' ', '_')}.mlir"
-    file.write_text(lowered.as_text(debug_info=True))
-    return file
-
-
-def demonstrate(model: DemoModel, file: Path) -> Demonstration:
-    """Rewrite the dumped module, compile and run it, and hold it against `jit(vmap(grad))`.
+def demonstrate(model: DemoModel, folder: Path) -> Demonstration:
+    """Dump the model's gradient, rewrite and run it, and hold it against `jit(vmap(grad))`.
 
     What it is timed against is `vmap` over the whole batch and over one example after another,
     which on CPU is the faster of the two, and so the fair one.
     """
+    lowered = jax.jit(jax.grad(model.loss)).lower(model.parameters, *model.batch)
+    file = folder / f"{model.name.replace(' ', '_')}.mlir"
+    file.write_text(lowered.as_text(debug_info=True))
     original = load(file)
     start = time.perf_counter()
-    batch = range(len(original.arguments) - len(model.batch), len(original.arguments))
+    arguments = len(original.arguments)
+    batch = range(arguments - len(model.batch), arguments)
     rewritten = rewrite_module(original, batch=list(batch), statistics=second_moment())
-    rewriting_seconds = time.perf_counter() - start
-    arrays = [*jax.tree.leaves(model.parameters), *model.batch]
+    seconds = time.perf_counter() - start
     functions = {
         "plain": original.jitted,
         "rewritten": rewritten.jitted,
         VMAP_OF_ONE: jax.jit(by_vmap(model, one_by_one)),
         VMAP: jax.jit(by_vmap(model, all_at_once)),
     }
+    arrays = [*jax.tree.leaves(model.parameters), *model.batch]
     compiled = {name: function.lower(*arrays).compile() for name, function in functions.items()}
-    comparisons = _compare(rewritten, compiled, arrays)
-    return Demonstration(
-        model.name, original, rewritten, rewriting_seconds, comparisons, _costs(compiled, arrays)
-    )
+    comparisons = _compare(rewritten, compiled["rewritten"](*arrays), compiled[VMAP](*arrays))
+    said = _steps(file, original, rewritten, max(comparisons, key=lambda c: c.share), seconds)
+    return Demonstration(model.name, said, seconds, comparisons, _costs(compiled, arrays))
 
 
-def by_vmap(model: DemoModel, means: Means) -> Any:
+def by_vmap(model: DemoModel, means: Callable[..., Any]) -> Any:
     """Gradient and second moment, of the flat arguments, from all examples' gradients."""
     tree = jax.tree.structure(model.parameters)
 
-    def flat(*arrays: jax.Array) -> list[jax.Array]:
+    def flat(*arrays: Array) -> list[Array]:
         parameters = jax.tree.unflatten(tree, arrays[: tree.num_leaves])
 
-        def powers(*one: jax.Array) -> Any:
+        def powers(*one: Array) -> Any:
             gradients = jax.tree.leaves(jax.grad(model.loss)(parameters, *one))
-            return gradients, [g * g for g in gradients]
+            return [*gradients, *(g * g for g in gradients)]
 
-        gradients, squares = means(powers, [array[:, None] for array in arrays[tree.num_leaves :]])
-        return [*gradients, *squares]
+        return means(powers, [array[:, None] for array in arrays[tree.num_leaves :]])
 
     return flat
 
 
-def all_at_once(of_one: Callable[..., Any], batch: Sequence[jax.Array]) -> Any:
+def all_at_once(of_one: Callable[..., Any], batch: Sequence[Array]) -> Any:
     """The mean over the examples of what a function makes of one, by `jax.vmap`."""
     return jax.tree.map(lambda x: jnp.mean(x, 0), jax.vmap(of_one)(*batch))
 
 
-def one_by_one(of_one: Callable[..., Any], batch: Sequence[jax.Array]) -> Any:
+def one_by_one(of_one: Callable[..., Any], batch: Sequence[Array]) -> Any:
     """The same, added up example by example."""
-    zeros = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_one, *(x[0] for x in batch))
+    shapes = jax.eval_shape(of_one, *(x[0] for x in batch))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = jax.lax.scan(
+        lambda total, one: (jax.tree.map(jnp.add, total, of_one(*one)), None), zeros, tuple(batch)
     )
-
-    def step(total: Any, one: Sequence[jax.Array]) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, of_one(*one)), None
-
-    total, _ = jax.lax.scan(step, zeros, tuple(batch))
     return jax.tree.map(lambda x: x / len(batch[0]), total)
 
 
-def _compare(
-    rewritten: Module, compiled: Mapping[str, Any], arrays: Sequence[Any]
-) -> tuple[Comparison, ...]:
-    got, want = (list(map(widened, compiled[name](*arrays))) for name in ("rewritten", VMAP))
+def _compare(rewritten: Module, got: Any, want: Any) -> tuple[Comparison, ...]:
     tolerance = relative_tolerance(epsilon(rewritten))
-    names = [port.name for port in rewritten.outputs]
-    return tuple(
-        hold("output", n, g, w, tolerance * largest(w))
-        for n, g, w in zip(names, got, want, strict=True)
-    )
+    triples = zip(rewritten.outputs, map(widened, got), map(widened, want), strict=True)
+    return tuple(hold("output", p.name, g, w, tolerance * largest(w)) for p, g, w in triples)
 
 
-def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
+def _costs(compiled: dict[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
     """Of interleaved runs, the first of which is left out."""
-    times: dict[str, list[float]] = {name: [] for name in compiled}
-    for _ in range(ROUNDS + 1):
+    costs = {n: Cost(c.memory_analysis().temp_size_in_bytes) for n, c in compiled.items()}
+    for number in range(ROUNDS + 1):
         for name, function in compiled.items():
             start = time.perf_counter()
             jax.block_until_ready(function(*arrays))
-            times[name].append(time.perf_counter() - start)
-    temporaries = {
-        name: int(c.memory_analysis().temp_size_in_bytes) for name, c in compiled.items()
+            if number:
+                costs[name].rounds.append(time.perf_counter() - start)
+    return costs
+
+
+def _steps(
+    file: Path, original: Module, rewritten: Module, worst: Comparison, seconds: float
+) -> dict[str, str]:
+    plan = rewritten.plan
+    assert plan is not None
+    taken = Counter(strategy for output in plan.outputs for strategy in output.strategies.values())
+    strategies = ", ".join(f"{count} by {strategy}" for strategy, count in taken.items())
+    gradients = f"{counted(len(original.outputs), 'gradient')} of {plan.batch_size} examples"
+    off = f"{worst.error:.1e} of the largest entry at most, in {worst.name}"
+    return {
+        "dump": f"{file.name}, {quantity(file.stat().st_size)}B of StableHLO",
+        "inspect": f"{len(original.arguments)} arguments, {gradients}",
+        "rewrite": f"second moments: {strategies}; {seconds:.2f} s",
+        "compare": f"with vmap: off by {off}",
     }
-    return {name: Cost(tuple(t[1:]), temporaries[name]) for name, t in times.items()}
 
 
 def show_demo(as_json: bool) -> bool:
@@ -250,10 +243,11 @@ def show_demo(as_json: bool) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         for model in (mlp(), decoder_lm()):
             with waiting(f"{model.name}: dump, inspect, rewrite, compile, run", as_json):
-                file = dump(model, Path(folder))
-                shown.append(demonstrate(model, file))
+                shown.append(demonstrate(model, Path(folder)))
             if not as_json:
-                _print_steps(shown[-1], file)
+                print_text(model.name, "bold")
+                for step, words in shown[-1].said.items():
+                    print_text(f"  {step:9} {words}")
     equivalent = all(c.passes for d in shown for c in d.comparisons)
     verdict = "equivalent" if equivalent else "not equivalent"
     if as_json:
@@ -264,75 +258,35 @@ def show_demo(as_json: bool) -> bool:
     return equivalent
 
 
-def _print_steps(demonstration: Demonstration, file: Path) -> None:
-    original, plan = demonstration.original, demonstration.rewritten.plan
-    assert plan is not None
-    taken = Counter(strategy for output in plan.outputs for strategy in output.strategies.values())
-    strategies = ", ".join(f"{count} by {strategy}" for strategy, count in taken.items())
-    worst = max(demonstration.comparisons, key=lambda c: c.share)
-    print_text(demonstration.name, "bold")
-    print_text(f"  dump      {file.name}, {quantity(file.stat().st_size)}B of StableHLO")
-    gradients = f"{counted(len(original.outputs), 'gradient')} of {plan.batch_size} examples"
-    print_text(f"  inspect   {len(original.arguments)} arguments, {gradients}")
-    print_text(f"  rewrite   second moments: {strategies}; {demonstration.rewriting_seconds:.2f} s")
-    print_text(
-        f"  compare   with vmap: off by {worst.error:.1e} of the largest entry at most, in "
-        f"{worst.name}"
-    )
-
-
-def _print_costs(shown: list[Demonstration]) -> None:
+def _print_costs(shown: Sequence[Demonstration]) -> None:
     rows: list[list[str]] = []
-    for demonstration in shown:
-        plain = demonstration.costs["plain"]
-        for name, cost in demonstration.costs.items():
-            time, memory = (
-                cost.seconds / plain.seconds,
-                cost.temporaries / max(plain.temporaries, 1),
-            )
-            costs = [
-                f"{cost.seconds * 1e3:.2f} ms",
-                f"{time:.2f} x",
-                f"{cost.temporaries / 1e6:.2f} MB",
-                f"{memory:.2f} x",
-            ]
-            rows.append([demonstration.name, name, *costs])
+    for each in shown:
+        plain = each.costs["plain"]
+        for name, cost in each.costs.items():
+            seconds, bytes_ = cost.seconds, cost.temporaries
+            times = [f"{seconds * 1e3:.2f} ms", f"{seconds / plain.seconds:.2f} x"]
+            memory = [f"{bytes_ / 1e6:.2f} MB", f"{bytes_ / max(plain.temporaries, 1):.2f} x"]
+            rows.append([each.name, name, *times, *memory])
     title = "gradient and second moments"
     print_table(title, ("model", "program", "time", "", "temporaries", ""), rows)
     print_text(
         f"times are medians of {ROUNDS} rounds, in each of which every program ran once; shares "
         "are of the same round, the smallest and the largest in brackets"
     )
-    for demonstration in shown:
-        print_text(_beside_others(demonstration))
+    for each in shown:
+        name = min((VMAP, VMAP_OF_ONE), key=lambda name: each.costs[name].seconds)
+        own, plain, faster = (each.costs[key] for key in ("rewritten", "plain", name))
+        print_text(
+            f"{each.name}: {own.of(plain)} of plain's time; {own.of(faster)} of that of {name!r}, "
+            f"which is the faster, and {own.temporaries / max(faster.temporaries, 1):.2f} of its "
+            "temporaries"
+        )
 
 
-def _beside_others(demonstration: Demonstration) -> str:
-    """What rewriting costs, and buys beside the faster of the two ways to use `vmap`."""
-    costs = demonstration.costs
-    name = min((VMAP, VMAP_OF_ONE), key=lambda name: costs[name].seconds)
-    own, plain, faster = costs["rewritten"], costs["plain"], costs[name]
-    memory = own.temporaries / max(faster.temporaries, 1)
-    return (
-        f"{demonstration.name}: {_spread(own.shares(plain))} of plain's time; "
-        f"{_spread(own.shares(faster))} of that of {name!r}, which is the faster, and "
-        f"{memory:.2f} of its temporaries"
-    )
-
-
-def _spread(shares: list[float]) -> str:
-    """The median, and the smallest and largest, of what is sorted."""
-    return f"{statistics.median(shares):.2f} ({shares[0]:.2f} to {shares[-1]:.2f})"
-
-
-def _as_plain(cost: Cost) -> dict[str, object]:
-    return {"seconds": cost.seconds, "rounds": cost.rounds, "temporaries": cost.temporaries}
-
-
-def _summary(demonstration: Demonstration) -> dict[str, object]:
-    return {
-        "name": demonstration.name,
-        "rewriting_seconds": demonstration.rewriting_seconds,
-        "comparisons": demonstration.comparisons,
-        "costs": {name: _as_plain(cost) for name, cost in demonstration.costs.items()},
+def _summary(shown: Demonstration) -> dict[str, object]:
+    costs = {
+        name: {"seconds": c.seconds, "rounds": c.rounds, "temporaries": c.temporaries}
+        for name, c in shown.costs.items()
     }
+    own = {"rewriting_seconds": shown.rewriting_seconds, "comparisons": shown.comparisons}
+    return {"name": shown.name, **own, "costs": costs}

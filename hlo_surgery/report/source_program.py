@@ -30,7 +30,7 @@ class Work:
 
     def add(self, op: Operation, runs: int) -> None:
         """Count an op that runs so often."""
-        values = [v for v in (*op.operands, *op.results) if _is_array(v)]
+        values = [v for v in (*op.operands, *op.results) if isinstance(v.type, ir.RankedTensorType)]
         self.ops += 1
         self.bytes += runs * sum(map(bytes_of, values))
         self.flops += runs * (flops_of(op) if values and op.name not in SILENT else 0)
@@ -153,7 +153,3 @@ def _carried(argument: Value) -> Iterator[Value]:
         number = cast(Any, argument).arg_number
         yield loop.operands[number]
         yield mlir.return_operation(loop.regions[1].blocks[0]).operands[number]
-
-
-def _is_array(value: Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)

@@ -25,7 +25,7 @@ from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewritten_function import WithStatistics, refuse_others
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.verification.expectations import is_held
-from hlo_surgery.verification.inputs import Arrays, Each, draw_inputs, with_flags
+from hlo_surgery.verification.inputs import Each, draw_inputs, with_flags
 from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
 from hlo_surgery.verification.tolerances import Comparison, Verdict
 
@@ -99,7 +99,7 @@ def verify_module(
     )
     how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
     request = make_request(original, batch, statistics, gradients, *how, segments=segments)
-    drawn = _drawn(original, request, seed) if inputs is None else inputs
+    drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     verdict = _named(
         verify_rewritten(original, rewritten, request, arrays, each), original, rewritten, request
@@ -125,10 +125,6 @@ def _named(verdict: Verdict, original: Module, rewritten: Module, request: Reque
     assert rewritten.plan is not None
     doubting = _doubting(verdict, rewritten.plan)
     return replace(_lacking(doubting, original, request), taken=rewritten.plan.taken())
-
-
-def _drawn(original: Module, request: Request, seed: int) -> Arrays:
-    return with_flags(draw_inputs(original.arguments, seed), request)
 
 
 def _doubting(verdict: Verdict, plan: Plan) -> Verdict:

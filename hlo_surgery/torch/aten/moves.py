@@ -62,7 +62,7 @@ def _select(_: Made, x: Any, dim: int, index: int) -> Any:
 
 @operator("slice.Tensor", "slice_copy.Tensor")
 def _slice(_: Made, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    return x[_along(x, dim, slice(start, end, step))]
+    return x[(*[slice(None)] * (dim % x.ndim), slice(start, end, step))]
 
 
 @operator("diagonal.default", "diagonal_copy.default")
@@ -128,8 +128,3 @@ def _diagonal_scatter(
     flat = jnp.diagonal(places, offset, dim1, dim2)
     values = array(source, made.dtype)
     return x.ravel().at[flat.ravel()].set(values.ravel()).reshape(x.shape)
-
-
-def _along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
-    """The index that takes all of the dimensions before."""
-    return (*[slice(None)] * (dim % x.ndim), index)
