@@ -6,24 +6,21 @@ changed) - y(b changed) + y(both changed) vanishes for disjoint sets a and b of 
 a sum of the examples' own contributions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.plan import Plan
-from hlo_surgery.requests.options import PlanningOptions
-from hlo_surgery.requests.request import Batch, Request, make_request
+from hlo_surgery.requests.request import Request, request_by
 from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewritten_function import WithStatistics, refuse_others
-from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.verification.expectations import is_held
 from hlo_surgery.verification.inputs import Each, draw_inputs, with_flags
 from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
@@ -64,41 +61,17 @@ def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
 def verify_module(
     module: Source,
     *,
-    batch: Batch,
-    statistics: Statistic | Mapping[str, Statistic],
-    gradients: Sequence[str | int] | None = None,
-    loss: str | int | None = None,
-    loss_reduction: str = "mean",
-    on_mixing: str = "refuse",
-    is_real: str | int | None = None,
-    custom_calls: CallAxes | None = None,
-    rows_per_example: int = 1,
-    segments: Any = None,
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
     each: Each = iter,
-    **planning: Unpack[PlanningOptions],
+    **keywords: Any,
 ) -> Verdict:
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
     random ones, as `verify` says.
     """
     original = load(module)
-    rewritten = rewrite_module(
-        original,
-        batch=batch,
-        statistics=statistics,
-        gradients=gradients,
-        loss=loss,
-        loss_reduction=loss_reduction,
-        on_mixing=on_mixing,
-        is_real=is_real,
-        custom_calls=custom_calls,
-        rows_per_example=rows_per_example,
-        segments=segments,
-        **planning,
-    )
-    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
-    request = make_request(original, batch, statistics, gradients, *how, segments=segments)
+    rewritten = rewrite_module(original, **keywords)
+    request = request_by(original, keywords)
     drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     verdict = _named(
