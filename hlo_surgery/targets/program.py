@@ -223,9 +223,8 @@ def _instruction(line: re.Match[str]) -> Instruction:
     end = _closing(f"({rest}") - 1
     argument, text = rest[: end - 1], rest[end:]
     operands = tuple(re.findall(r"%([\w.\-]+)", argument)) if opcode != "constant" else ()
-    lists = [
-        (role, name) for role, names in CALL_LISTS.findall(text) for name in NAME.findall(names)
-    ]
+    lists = CALL_LISTS.findall(text)
+    several = [(role, name) for role, names in lists for name in NAME.findall(names)]
     calls = (*CALLS.findall(text), *several)
     return Instruction(line["name"], parse_shape(shape), opcode, operands, argument, calls, text)
 
