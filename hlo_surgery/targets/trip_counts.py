@@ -19,7 +19,7 @@ ValueOf = Callable[[str], Known]
 
 RENAMES = frozenset(["copy", "bitcast", "reshape", "opt-barrier", "copy-start", "copy-done"])
 COMPARISONS = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne"}
-ARITHMETIC: dict[str, Callable[..., int]] = {
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
