@@ -113,7 +113,6 @@ svg text.middle { text-anchor: middle; }
 .box.refusal rect, .box.refused rect { fill: var(--refusal); stroke: var(--refusal-edge); }
 .box.refusal text.detail { fill: var(--ink); }
 .curve { fill: none; stroke-width: 1.4; stroke: var(--flow); }
-.curve.feeding { stroke: var(--site-edge); opacity: 0.22; }
 .curve.own { stroke: var(--site-edge); }
 .curve.tailing { stroke: var(--tail-edge); }
 .curve.measuring { stroke: var(--statistic-edge); }

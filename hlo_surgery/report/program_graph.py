@@ -20,14 +20,14 @@ from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import SitePlan
 from hlo_surgery.plan import OutputPlan, Plan, bare, quantity
-from hlo_surgery.report.drawing import Box, arc, curve, height_of, keys, picture, text
+from hlo_surgery.report.drawing import Box, curve, height_of, keys, picture, text
 from hlo_surgery.report.findings import Addition, Findings, Memory
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
 from hlo_surgery.targets.live_memory import Step
 
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40
-LINES_AT, LINES_WIDTH = 90, 250
+LINES_AT, LINES_WIDTH = 10, 330
 SITES_AT, SITES_WIDTH = 430, 305
 RESULTS_AT, RESULTS_WIDTH = 800, 190
 GRADIENT_AT, GRADIENT_WIDTH = 1040, 260
@@ -136,7 +136,7 @@ def _row(
     top, output = drawn.bottom, group[0]
     sites = [_site(drawn, i, site, top, len(group)) for i, site in enumerate(output.sites)]
     for box, site in zip(sites, output.sites, strict=True):
-        wanted += _feeding(box, site, found.original)
+        wanted.append(_Wanted(site.where, box, "own"))
     tails = _tail(drawn, output.tail, top)
     gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", *_title(group))
     _join(drawn, sites, tails, "tailing")
@@ -164,13 +164,6 @@ def _site(drawn: _Drawn, number: int, site: SitePlan, top: float, alike: int) ->
     cost = f"{each}{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
     words = f"{bare(site.op)}{runs}", site.where, cost
     return drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words)
-
-
-def _feeding(box: Box, site: SitePlan, program: SourceProgram) -> list[_Wanted]:
-    """From its own line to a contraction, and from those that its operands come from."""
-    taken = program.sites.get((site.op, site.where), set()) | {site.where}
-    kinds = {where: "own" if where == site.where else "feeding" for where in sorted(taken)}
-    return [_Wanted(where, box, kind) for where, kind in kinds.items()]
 
 
 def _tail(drawn: _Drawn, ops: Sequence[str], top: float) -> list[Box]:
@@ -219,14 +212,11 @@ def _lines(drawn: _Drawn, wanted: Sequence[_Wanted], found: Findings) -> None:
     groups = list(_groups(found.original, named))
     step = max(height_of(2) + GAP, (drawn.bottom - TOP) / max(len(groups), 1))
     boxes: dict[str, Box] = {}
-    places: dict[str, int] = {}
     refusing = {reason.where for reason in found.refused.values()}
     for number, group in enumerate(groups):
         kind = "refused" if refusing & {line.where for line in group} else "line"
         box = drawn.box(LINES_AT, TOP + number * step, LINES_WIDTH, kind, *_words(group))
         boxes |= {line.where: box for line in group}
-        places |= {line.where: number for line in group}
-    _arcs(drawn, groups, boxes, places)
     for each in wanted:
         if each.where in boxes:
             drawn.join(boxes[each.where], each.box, each.kind)
@@ -234,12 +224,7 @@ def _lines(drawn: _Drawn, wanted: Sequence[_Wanted], found: Findings) -> None:
 
 def _groups(program: SourceProgram, named: set[str]) -> Iterator[list[Line]]:
     """Lines that compute something, each alone, or runs of those of which nothing is to be said."""
-    taken = {where for line in program.lines.values() for where in line.sources}
-    lines = [
-        line
-        for line in program.lines.values()
-        if line.own.flops or line.where in named or line.where in taken
-    ]
+    lines = [x for x in program.lines.values() if x.own.flops or x.where in named]
     if len(lines) <= MANY_LINES:
         yield from ([line] for line in lines)
         return
@@ -254,28 +239,6 @@ def _words(group: Sequence[Line]) -> tuple[str, str]:
     ops = counted(sum(line.own.ops for line in group), "op")
     cost = f"{ops}, {quantity(sum(line.own.flops for line in group))}FLOP"
     return (group[0].where if len(group) == 1 else counted(len(group), "line")), cost
-
-
-def _arcs(
-    drawn: _Drawn,
-    groups: Sequence[Sequence[Line]],
-    boxes: Mapping[str, Box],
-    places: Mapping[str, int],
-) -> None:
-    """Which lines take values from which others."""
-    pairs = {
-        (places[source], places[line.where])
-        for group in groups
-        for line in group
-        for source in line.sources
-        if source in places and places[source] != places[line.where]
-    }
-    by_place = {places[where]: box for where, box in boxes.items()}
-    for one, other in sorted(pairs):
-        reach = min(16 + 9 * abs(one - other), LINES_AT + 16)
-        ends = by_place[one], by_place[other]
-        kind = f"flowing {ends[0].name} {ends[1].name}"
-        drawn.curves.append(arc(LINES_AT, ends[0].middle, ends[1].middle, reach, kind))
 
 
 CHART_WIDTH, HEIGHT = 1000, 330
@@ -358,7 +321,7 @@ def line_costs(found: Findings) -> Iterator[str]:
 
 def _rows(found: Findings) -> Iterable[tuple[str, Work, Work]]:
     original = found.original.lines
-    rewritten = (found.rewritten or SourceProgram({}, {}, 0)).lines
+    rewritten = (found.rewritten or SourceProgram({}, 0)).lines
     for where in {**original, **rewritten}:
         own = original[where].own if where in original else Work()
         added = rewritten[where].added if where in rewritten else Work()
