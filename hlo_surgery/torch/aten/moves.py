@@ -1,5 +1,6 @@
 """Moves: what makes of tensors others with the same numbers in them, elsewhere."""
 
+import itertools
 import math
 from typing import Any
 
@@ -72,17 +73,12 @@ def _diagonal(_: Made, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 
 @operator("split_with_sizes.default", "split_with_sizes_copy.default")
 def _split(_: Made, x: Any, sizes: Any, dim: int = 0) -> list[Any]:
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    pairs = zip(starts, sizes, strict=True)
-    return [jax.lax.slice_in_dim(x, start, start + size, axis=dim) for start, size in pairs]
+    return jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=dim)
 
 
 @operator("split.Tensor", "split_copy.Tensor")
 def _split_evenly(_: Made, x: Any, size: int, dim: int = 0) -> list[Any]:
-    starts = range(0, max(x.shape[dim], 1), max(size, 1))
-    ends = [min(start + size, x.shape[dim]) for start in starts]
-    pairs = zip(starts, ends, strict=True)
-    return [jax.lax.slice_in_dim(x, start, end, axis=dim) for start, end in pairs]
+    return jnp.split(x, [*range(size, x.shape[dim], size)] if size else [], axis=dim)
 
 
 @operator("cat.default", "prims.cat.default")
