@@ -18,6 +18,7 @@ from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, ste
 from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
     chained,
+    only_state,
     with_statistics,
     without_masked,
 )
@@ -58,12 +59,8 @@ def with_curvature(opt_state: Any, curvature: Any) -> Any:
     >>> updates.tolist()  # 2 / 4, and 1 at most
     [-0.05000000074505806, -0.10000000149011612]
     """
-    found = [x for x in jax.tree.leaves(opt_state, is_leaf=_takes) if _takes(x)]
-    if len(found) != 1:
-        raise ValueError(
-            f"the state has {len(found)} that take curvature, not one; it is of an optimizer with "
-            "one sophia or kfac"
-        )
+    said = "that take curvature, not one; it is of an optimizer with one sophia or kfac"
+    only_state(opt_state, _takes, said)
     return jax.tree.map(lambda x: x.told(curvature) if _takes(x) else x, opt_state, is_leaf=_takes)
 
 

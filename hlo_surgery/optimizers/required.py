@@ -235,6 +235,16 @@ def _masked_like(statistic: Statistic, name: str, updates: Any, found: Any) -> A
     return without_masked(updates, found, fits, wrong)
 
 
+def only_state(opt_state: Any, is_own: Callable[[Any], bool], of: str) -> Any:
+    """The one of a kind within an optimizer's state. Raises ValueError where there is not just one,
+    `of` what says how to come by it.
+    """
+    found = [x for x in jax.tree.leaves(opt_state, is_leaf=is_own) if is_own(x)]
+    if len(found) != 1:
+        raise ValueError(f"the state has {len(found)} {of}")
+    return found[0]
+
+
 def without_masked(updates: Any, found: Any, fits: Callable[[Any, Any], bool], wrong: str) -> Any:
     """What was found, without what belongs to leaves that `optax.masked` has taken. Raises
     ValueError, which says what is `wrong`, where the rest does not fit the updates.
