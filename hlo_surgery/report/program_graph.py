@@ -23,7 +23,7 @@ from hlo_surgery.plan import OutputPlan, Plan, bare, quantity
 from hlo_surgery.report.drawing import Box, curve, height_of, keys, picture, text
 from hlo_surgery.report.findings import Addition, Findings, Memory
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
-from hlo_surgery.targets.live_memory import Step
+from hlo_surgery.targets.live_memory import Step, highest
 
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40
@@ -76,7 +76,7 @@ def program_graph(found: Findings) -> str:
     _refusals(drawn, wanted, found.refused)
     if found.plan is not None:
         for group in _by_line(found.plan, order):
-            _row(drawn, wanted, group, found)
+            _row(drawn, wanted, group)
         _in_common(drawn, found.additions, found.plan)
     _lines(drawn, wanted, found)
     parts = [_highlights(drawn.boxes), *drawn.curves, *(box.svg() for box in drawn.boxes)]
@@ -127,16 +127,13 @@ def _wrapped(words: str) -> list[str]:
     return textwrap.wrap(words, WRAPPED)
 
 
-def _row(
-    drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan], found: Findings
-) -> None:
+def _row(drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan]) -> None:
     """Of gradients that are alike the contractions; behind them tail and gradient, and below these
     the statistics.
     """
     top, output = drawn.bottom, group[0]
     sites = [_site(drawn, i, site, top, len(group)) for i, site in enumerate(output.sites)]
-    for box, site in zip(sites, output.sites, strict=True):
-        wanted.append(_Wanted(site.where, box, "own"))
+    wanted += [_Wanted(s.where, box, "own") for box, s in zip(sites, output.sites, strict=True)]
     tails = _tail(drawn, output.tail, top)
     gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", *_title(group))
     _join(drawn, sites, tails, "tailing")
@@ -144,8 +141,8 @@ def _row(
     y = top + height_of(2) + GAP
     for strategy in dict.fromkeys(output.strategies.values()):
         names = [name for name, taken in output.strategies.items() if taken == strategy]
-        words = f"{', '.join(names)}: {strategy}", _of_ops(found.additions, group, names)
-        box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", *words)
+        words = f"{', '.join(names)}: {strategy}"
+        box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", words)
         _join(drawn, sites, [box], "measuring")
         y += box.height + GAP
     drawn.bottom += ROW_GAP
@@ -177,20 +174,6 @@ def _join(drawn: _Drawn, ones: Iterable[Box], others: Sequence[Box], kind: str) 
     for one in ones:
         for other in others:
             drawn.join(one, other, kind)
-
-
-def _of_ops(
-    found: Sequence[Addition], group: Sequence[OutputPlan], statistics: Sequence[str]
-) -> str:
-    """How many ops were added for these statistics of these gradients alone."""
-    outputs = {in_location(output.name) for output in group}
-    wanted = set(map(in_location, statistics))
-    own = [
-        len(each.ops)
-        for each in found
-        if each.scope.output in outputs and not wanted.isdisjoint(each.scope.statistic.split("+"))
-    ]
-    return f"{counted(sum(own), 'op')} added" if own else "by ops for several gradients, below"
 
 
 def _in_common(drawn: _Drawn, found: Sequence[Addition], plan: Plan) -> None:
@@ -277,18 +260,12 @@ def _axes(top: int) -> list[str]:
 
 def _path(steps: Sequence[Step], top: int) -> str:
     """Horizontal and vertical strokes."""
-    columns = min(COLUMNS, len(steps))
-    edges = [len(steps) * column // columns for column in range(columns + 1)]
-    path = ""
-    for column in range(columns):
-        live = max(step.bytes for step in steps[edges[column] : edges[column + 1]])
+    most = highest(steps, COLUMNS)
+    width, path = (CHART_WIDTH - RIGHT - LEFT) / max(len(most), 1), ""
+    for column, live in enumerate(most):
         y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - CHART_TOP) * live / top
-        path += f"{'V' if path else f'M{_x(0, columns):g} '}{y:g}H{_x(column + 1, columns):g}"
+        path += f"{'V' if path else f'M{LEFT} '}{y:g}H{LEFT + (column + 1) * width:g}"
     return path
-
-
-def _x(column: int, columns: int) -> float:
-    return LEFT + (CHART_WIDTH - RIGHT - LEFT) * column / columns
 
 
 # Lines that cost least are left out beyond so many.

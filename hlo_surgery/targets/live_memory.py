@@ -10,7 +10,7 @@ Buffers of a scheduled program: their sizes, their memory, and from when to when
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from hlo_surgery.targets.executed import in_place
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, Shape
@@ -54,6 +54,17 @@ def staircase(program: Program) -> list[Step]:
     for buffer in map(walk.find, _leaves((*arguments, result))):
         walk.spans[buffer] = (0, len(walk.steps))
     return walk.sums()
+
+
+def highest(steps: Sequence[Step], columns: int) -> list[int]:
+    """The most that is live in each of so many equal parts of a program, or at each step.
+
+    >>> highest([Step("a", 8), Step("b", 16), Step("c", 4)], 2)
+    [8, 16]
+    """
+    columns = min(columns, len(steps))
+    edges = [len(steps) * column // columns for column in range(columns + 1)]
+    return [max(step.bytes for step in steps[a:b]) for a, b in pairwise(edges)]
 
 
 def _leaves(value: Value) -> Iterator[int]:
