@@ -152,17 +152,6 @@ def _without(verdict: Verdict, unheld: Sequence[str]) -> Verdict:
     )
 
 
-def second_differences(
-    original: Module, request: Request, inputs: Sequence[Any]
-) -> list[Comparison]:
-    """The mixed second difference of each gradient output: one that does not pass proves it not
-    separable.
-
-    Raises NotFinite where the original returns NaN or infinity.
-    """
-    return in_clean_config(lambda: Runs(original, request, inputs).second_differences())
-
-
 def _judge(
     comparisons: tuple[Comparison, ...], data: Sequence[Reason], problem: str = ""
 ) -> Verdict:
