@@ -150,7 +150,7 @@ def _adaptive(sizes: Sequence[int], made: Sequence[int]) -> Weights:
 
 def _matrix(one: Any, size: int, *how: Any) -> Any:
     """What an operator of one dimension makes of each place alone."""
-    return one(torch.eye(size, dtype=torch.float64)[None], *how)[0].T.numpy()
+    return one(torch.eye(size, dtype=torch.float64, device="cpu")[None], *how)[0].T.numpy()
 
 
 def _resampled(x: Any, weights: Weights) -> Any:
