@@ -7,7 +7,7 @@ K-FAC: the gradient between the inverses of two averaged factors for each parame
 Sophia: the average gradient over an average of the curvature's diagonal, clipped.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
 from hlo_surgery.optimizers.required import (
+    Given,
     StatisticsTransformation,
     chained,
     only_state,
@@ -192,9 +193,7 @@ def kfac(
         numbers = (jnp.asarray(x, zeros.weight.dtype) for x in (b2, damping))
         return KfacState(zeros.average, None, None, *numbers)
 
-    def update(
-        updates: Any, state: KfacState, params: Any, given: Mapping[str, Any]
-    ) -> tuple[Any, KfacState]:
+    def update(updates: Any, state: KfacState, params: Any, given: Given) -> tuple[Any, KfacState]:
         wide = widened_tree(updates)
         found = wide
         if state.inverses is not None:
@@ -257,7 +256,7 @@ def sophia(
         return SophiaState(*averages, jnp.asarray(b2, averages[1].weight.dtype))
 
     def update(
-        updates: Any, state: SophiaState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: SophiaState, params: Any, given: Given
     ) -> tuple[Any, SophiaState]:
         momentum = ema_update(state.momentum, updates, b1)
 

@@ -3,7 +3,6 @@
 The gradient noise scale along training, from a transformation's averages of its two parts.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +15,7 @@ from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.adam import SECOND_MOMENT, squared_mean
 from hlo_surgery.optimizers.learning_rates import check_decay
 from hlo_surgery.optimizers.required import (
+    Given,
     StatisticsTransformation,
     is_masked,
     only_state,
@@ -54,7 +54,7 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
         return MomentsState(ema_init((zeros, zeros, jnp.zeros_like(ema_init(zeros).weight))))
 
     def update(
-        updates: Any, state: MomentsState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: MomentsState, params: Any, given: Given
     ) -> tuple[Any, MomentsState]:
         squares = squared_mean(widened_tree(updates), given)
         size = jnp.asarray(given.get("batch_size", jnp.nan), state.averages.weight.dtype)
@@ -175,7 +175,7 @@ def track_noise_scale(
         return NoiseScaleState(ema_init(zero_statistic(statistic, params)))
 
     def update(
-        updates: Any, state: NoiseScaleState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: NoiseScaleState, params: Any, given: Given
     ) -> tuple[Any, NoiseScaleState]:
         if per == "global" and any(map(is_masked, jax.tree.leaves(updates, is_leaf=is_masked))):
             raise ValueError(
