@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from hlo_surgery.torch.aten import TABLE
-from hlo_surgery.torch.lines import NotedLines
 from hlo_surgery.torch.modules import Held
 from hlo_surgery.torch.pytorch import (
     Interpreter,
@@ -120,8 +119,7 @@ def _gradient(
         state = {**trained, **frozen, **buffers}
         state = {f"module.{name}": value for name, value in state.items()}
         own = _Loss(module, lambda module: call(loss, module, arrays))
-        # The one that is entered last is told first.
-        with Refusing(), NotedLines():
+        with Refusing():
             value = torch.func.functional_call(own, state)
             check_loss(value)
             found = torch.autograd.grad(value, list(trained.values()), materialize_grads=True)
