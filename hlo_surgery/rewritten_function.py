@@ -40,7 +40,7 @@ from hlo_surgery.requests.leaves import (
     trace_context,
     typed,
 )
-from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
 from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
 from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
@@ -281,7 +281,7 @@ class WithStatistics:
         return asked and not any(isinstance(array, Tracer) for array in arrays)
 
     def _fastest(
-        self, planned: Rewritten, make: Callable[[str], Rewritten], arrays: Sequence[Any]
+        self, planned: Rewritten, make: Callable[[Way], Rewritten], arrays: Sequence[Any]
     ) -> Rewritten:
         """The planned module, or one by a strategy whose call takes less."""
         assert planned.module.plan is not None
@@ -302,7 +302,7 @@ class WithStatistics:
         flags: list[Any],
         batch: dict[int, int],
         shards: int,
-        strategy: str | None = None,
+        strategy: Way | None = None,
     ) -> Rewritten:
         asked = self._asked(leaves, tree, flags, batch, shards, strategy)
         made, known, numbers = asked.lowered, asked.known, asked.numbers
@@ -322,7 +322,7 @@ class WithStatistics:
         flags: list[Any],
         batch: dict[int, int],
         shards: int,
-        strategy: str | None = None,
+        strategy: Way | None = None,
     ) -> Asked:
         options = self._options
         planning: PlanningOptions = {**options.planning, "shards": shards}

@@ -8,7 +8,6 @@ import importlib.util
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from hlo_surgery.dumps import write_atomically
 from hlo_surgery.plan import quantity
 from hlo_surgery.targets.costs import Cost, cost_of
 from hlo_surgery.targets.gpus import BY_CUBLAS
-from hlo_surgery.targets.live_memory import Step
+from hlo_surgery.targets.live_memory import Step, highest
 from hlo_surgery.targets.target import Compiled, compile_for, find_target
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -34,10 +33,7 @@ def blocks(steps: Sequence[Step], width: int, top: int) -> list[str]:
     >>> blocks([Step("a", 8), Step("b", 16), Step("c", 4)], width=3, top=16)[3:7]
     [' █ ', '██ ', '██ ', '███']
     """
-    width = min(width, len(steps))
-    edges = [len(steps) * column // width for column in range(width + 1)]
-    highest = [max(step.bytes for step in steps[a:b]) for a, b in pairwise(edges)]
-    eighths = [round(8 * ROWS * live / max(top, 1)) for live in highest]
+    eighths = [round(8 * ROWS * live / max(top, 1)) for live in highest(steps, width)]
     return [
         "".join(BLOCKS[min(8, max(0, e - 8 * row))] for e in eighths)
         for row in reversed(range(ROWS))

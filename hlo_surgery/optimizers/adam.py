@@ -20,7 +20,7 @@ example's gradient, so that the second moment has its square; clipping that is c
 scale the gradient alone, and is refused where the optimizer takes a second moment.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,6 +30,8 @@ from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, check_bound, check_decay, stepping
 from hlo_surgery.optimizers.required import (
+    Given,
+    Needed,
     StatisticsTransformation,
     batch_size,
     chained,
@@ -49,7 +51,7 @@ class Moment(NamedTuple):
     examples.
     """
 
-    of: Callable[[Any, Mapping[str, Any]], Any]
+    of: Callable[[Any, Given], Any]
     is_estimate: bool = False
 
 
@@ -179,28 +181,28 @@ def micro_adam_msq(
     )
 
 
-def squared_mean(gradient: Any, given: Mapping[str, Any]) -> Any:
+def squared_mean(gradient: Any, given: Given) -> Any:
     """The paper's nu_adam."""
     return jax.tree.map(squared_magnitude, gradient)
 
 
-def _mean_square(gradient: Any, given: Mapping[str, Any]) -> Any:
+def _mean_square(gradient: Any, given: Given) -> Any:
     return given["second_moment"]
 
 
-def _variance(gradient: Any, given: Mapping[str, Any]) -> Any:
+def _variance(gradient: Any, given: Given) -> Any:
     return estimators.variance(
         squared_mean(gradient, given), given["second_moment"], _two_or_more(given)
     )
 
 
-def _mean_squared(gradient: Any, given: Mapping[str, Any]) -> Any:
+def _mean_squared(gradient: Any, given: Given) -> Any:
     return estimators.mean_squared(
         squared_mean(gradient, given), given["second_moment"], _two_or_more(given)
     )
 
 
-def _two_or_more(given: Mapping[str, Any]) -> estimators.BatchSize:
+def _two_or_more(given: Given) -> estimators.BatchSize:
     """The number of examples, where it is at least two; fewer have no estimate worth keeping."""
     size = batch_size(given)
     return max(size, 2) if isinstance(size, int) else jnp.maximum(size, 2)
@@ -212,7 +214,7 @@ def of_gradients(constants: AdamConstants) -> StatisticsTransformation:
 
 
 def _optimizer(
-    statistics: Mapping[str, Statistic],
+    statistics: Needed,
     moment: Moment,
     constants: AdamConstants,
     learning_rate: LearningRate,
@@ -223,7 +225,7 @@ def _optimizer(
 
 
 def _averaging(
-    statistics: Mapping[str, Statistic], moment: Moment, constants: AdamConstants
+    statistics: Needed, moment: Moment, constants: AdamConstants
 ) -> StatisticsTransformation:
     b1, b2, eps, eps_root, clip_norm, max_ratio = constants
     check_decay("b1", b1)
@@ -234,9 +236,7 @@ def _averaging(
     def init(params: Any) -> AdamState:
         return AdamState(ema_init(params), ema_init(jax.tree.map(jnp.real, params)))
 
-    def update(
-        updates: Any, state: AdamState, params: Any, given: Mapping[str, Any]
-    ) -> tuple[Any, AdamState]:
+    def update(updates: Any, state: AdamState, params: Any, given: Given) -> tuple[Any, AdamState]:
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
         m, v = (
             ema_update(state.m, gradient, b1),
@@ -255,7 +255,7 @@ def _averaging(
     return with_statistics(statistics, init, update)
 
 
-def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAState:
+def _where_known(new: EMAState, old: EMAState, given: Given) -> EMAState:
     """The new average where there are two examples to estimate from, which may show at run time.
 
     One alone, as a short last batch may be, leaves it as it was.
@@ -264,9 +264,7 @@ def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAS
     return jax.tree.map(lambda x, y: jnp.where(known, x, y), new, old)
 
 
-def _clipped(
-    gradient: Any, given: Mapping[str, Any], clip_norm: float | None
-) -> tuple[Any, Mapping[str, Any]]:
+def _clipped(gradient: Any, given: Given, clip_norm: float | None) -> tuple[Any, Given]:
     """The gradient and its second moment, as if all examples were scaled as their mean is."""
     norms = (
         [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)] if clip_norm is not None else []

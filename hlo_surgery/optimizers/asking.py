@@ -15,7 +15,9 @@ from jax import lax
 from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.learning_rates import check_microbatches, check_optimizer
 from hlo_surgery.optimizers.required import (
+    Given,
     MissingStatistic,
+    Needed,
     batch_size,
     climbing,
     is_gradient,
@@ -138,7 +140,7 @@ def asked(optimizer: Any, params: Any) -> Answer:
             found[missing.name] = missing.statistic
 
 
-def _answer(optimizer: Any, statistics: Mapping[str, Statistic], state: Any, params: Any) -> Answer:
+def _answer(optimizer: Any, statistics: Needed, state: Any, params: Any) -> Answer:
     update: Any = partial(optax.with_extra_args_support(optimizer).update, batch_size=2, value=0.0)
     steps: list[Any] = []
     answers: list[Answer] = []
@@ -298,7 +300,7 @@ def _mean(total: Any, count: jax.Array, examples: jax.Array) -> Any:
 
 
 def _whole(
-    given: Mapping[str, Any], means: Mapping[str, Any], examples: jax.Array, unchanged: bool
+    given: Given, means: Mapping[str, Any], examples: jax.Array, unchanged: bool
 ) -> dict[str, Any]:
     """The gradient and what else is given, of all microbatches."""
     # What has changed the updates has also changed their mean, which is the gradient no more.

@@ -7,7 +7,7 @@ K-FAC: the gradient between the inverses of two averaged factors for each parame
 Sophia: the average gradient over an average of the curvature's diagonal, clipped.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -16,8 +16,10 @@ import jax.numpy as jnp
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
 from hlo_surgery.optimizers.required import (
+    Given,
     StatisticsTransformation,
     chained,
+    only_state,
     with_statistics,
     without_masked,
 )
@@ -58,12 +60,8 @@ def with_curvature(opt_state: Any, curvature: Any) -> Any:
     >>> updates.tolist()  # 2 / 4, and 1 at most
     [-0.05000000074505806, -0.10000000149011612]
     """
-    found = [x for x in jax.tree.leaves(opt_state, is_leaf=_takes) if _takes(x)]
-    if len(found) != 1:
-        raise ValueError(
-            f"the state has {len(found)} that take curvature, not one; it is of an optimizer with "
-            "one sophia or kfac"
-        )
+    said = "that take curvature, not one; it is of an optimizer with one sophia or kfac"
+    only_state(opt_state, _takes, said)
     return jax.tree.map(lambda x: x.told(curvature) if _takes(x) else x, opt_state, is_leaf=_takes)
 
 
@@ -195,9 +193,7 @@ def kfac(
         numbers = (jnp.asarray(x, zeros.weight.dtype) for x in (b2, damping))
         return KfacState(zeros.average, None, None, *numbers)
 
-    def update(
-        updates: Any, state: KfacState, params: Any, given: Mapping[str, Any]
-    ) -> tuple[Any, KfacState]:
+    def update(updates: Any, state: KfacState, params: Any, given: Given) -> tuple[Any, KfacState]:
         wide = widened_tree(updates)
         found = wide
         if state.inverses is not None:
@@ -260,7 +256,7 @@ def sophia(
         return SophiaState(*averages, jnp.asarray(b2, averages[1].weight.dtype))
 
     def update(
-        updates: Any, state: SophiaState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: SophiaState, params: Any, given: Given
     ) -> tuple[Any, SophiaState]:
         momentum = ema_update(state.momentum, updates, b1)
 

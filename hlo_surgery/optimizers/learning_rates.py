@@ -9,7 +9,7 @@ Momentum as `optax.trace` has it, in at least float32.
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -127,20 +127,9 @@ def _decaying(weight_decay: LearningRate) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, cast(Any, update))
 
 
-class SumState(NamedTuple):
-    """The sum of the updates so far, each worth `momentum` of what it was an update ago."""
-
-    sums: Any
-
-
 def summing(momentum: float) -> optax.GradientTransformation:
-    """The sum of all updates so far, each worth `momentum` of what it was an update ago."""
-
-    def init(params: Any) -> SumState:
-        return SumState(jax.tree.map(jnp.zeros_like, widened_tree(params)))
-
-    def update(updates: Any, state: SumState, params: Any = None) -> tuple[Any, SumState]:
-        sums = jax.tree.map(lambda s, g: momentum * s + g, state.sums, updates)
-        return sums, SumState(sums)
-
-    return optax.GradientTransformation(init, cast(Any, update))
+    """`optax.trace`, in at least float32."""
+    trace = optax.trace(momentum)
+    return optax.GradientTransformation(
+        lambda params: trace.init(widened_tree(params)), trace.update
+    )

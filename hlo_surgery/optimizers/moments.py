@@ -3,7 +3,6 @@
 The gradient noise scale along training, from a transformation's averages of its two parts.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,8 +15,10 @@ from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.adam import SECOND_MOMENT, squared_mean
 from hlo_surgery.optimizers.learning_rates import check_decay
 from hlo_surgery.optimizers.required import (
+    Given,
     StatisticsTransformation,
     is_masked,
+    only_state,
     with_statistics,
     zero_statistic,
 )
@@ -53,7 +54,7 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
         return MomentsState(ema_init((zeros, zeros, jnp.zeros_like(ema_init(zeros).weight))))
 
     def update(
-        updates: Any, state: MomentsState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: MomentsState, params: Any, given: Given
     ) -> tuple[Any, MomentsState]:
         squares = squared_mean(widened_tree(updates), given)
         size = jnp.asarray(given.get("batch_size", jnp.nan), state.averages.weight.dtype)
@@ -93,12 +94,12 @@ def tracked_moments(
     >>> [float(found[name]) for name in ("mean_squared", "variance", "ratio", "ratio_of_means")]
     [-3.0, 8.0, -0.75, -0.75]
     """
-    found = [s for s in jax.tree.leaves(opt_state, is_leaf=_is_moments) if _is_moments(s)]
-    if len(found) != 1:
-        raise ValueError(
-            f"the state has {len(found)} of track_moments; chain one before the optimizer"
-        )
-    nu_adam, nu_micro, inverse = ema_value(found[0].averages)
+    state = only_state(
+        opt_state,
+        lambda x: isinstance(x, MomentsState),
+        "of track_moments; chain one before the optimizer",
+    )
+    nu_adam, nu_micro, inverse = ema_value(state.averages)
     size = _size(inverse, batch_size)
     squared = estimators.mean_squared(nu_adam, nu_micro, size)
     spread = estimators.variance(nu_adam, nu_micro, size)
@@ -129,10 +130,6 @@ def _size(inverse: jax.Array, batch_size: int | None) -> jax.Array:
 
 def _overall_mean(tree: Any) -> jax.Array:
     return jnp.mean(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
-
-
-def _is_moments(x: Any) -> bool:
-    return isinstance(x, MomentsState)
 
 
 NAME = "noise_scale"
@@ -178,7 +175,7 @@ def track_noise_scale(
         return NoiseScaleState(ema_init(zero_statistic(statistic, params)))
 
     def update(
-        updates: Any, state: NoiseScaleState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: NoiseScaleState, params: Any, given: Given
     ) -> tuple[Any, NoiseScaleState]:
         if per == "global" and any(map(is_masked, jax.tree.leaves(updates, is_leaf=is_masked))):
             raise ValueError(
@@ -207,13 +204,9 @@ def tracked_noise_scale(opt_state: Any) -> Any:
     >>> float(tracked_noise_scale(state).ratio)
     nan
     """
-    found = [s for s in jax.tree.leaves(opt_state, is_leaf=_is_noise_scale) if _is_noise_scale(s)]
-    if len(found) != 1:
-        raise ValueError(
-            f"the state has {len(found)} of track_noise_scale; chain one before the optimizer"
-        )
-    return ema_value(found[0].averages)
-
-
-def _is_noise_scale(x: Any) -> bool:
-    return isinstance(x, NoiseScaleState)
+    state = only_state(
+        opt_state,
+        lambda x: isinstance(x, NoiseScaleState),
+        "of track_noise_scale; chain one before the optimizer",
+    )
+    return ema_value(state.averages)

@@ -6,7 +6,6 @@ Noise for parameters: drawn from a secret seed, for every array on its own.
 import hashlib
 import math
 import operator
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +17,7 @@ from jax.core import Tracer
 from hlo_surgery.optimizers.adam import AdamConstants, of_gradients
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping, summing
 from hlo_surgery.optimizers.required import (
+    Given,
     StatisticsTransformation,
     batch_size,
     chained,
@@ -162,7 +162,7 @@ def private_gradient(
         return PrivateState(jnp.array(words))
 
     def update(
-        updates: Any, state: PrivateState, params: Any, given: Mapping[str, Any]
+        updates: Any, state: PrivateState, params: Any, given: Given
     ) -> tuple[Any, PrivateState]:
         if divides_by_its_size and given.get("batch_size_is_data", False):
             raise ValueError(DIVIDES_BY_DATA)

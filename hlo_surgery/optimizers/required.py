@@ -15,12 +15,15 @@ from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.measures.measures import MeanOf
 from hlo_surgery.statistics.derived import Derived, Statistic, parts_of
 
+# What a step passes by keyword; the statistics that an optimizer takes of that.
+Given = Mapping[str, Any]
+Needed = Mapping[str, Statistic]
 # Schedules often begin with a learning rate of zero, and noise is small beside the gradient of so
 # many examples.
 STEPS, SIZE = 2, 2**20
 
 
-def climbing(optimizer: Any, statistics: Mapping[str, Statistic], params: Any) -> list[bool]:
+def climbing(optimizer: Any, statistics: Needed, params: Any) -> list[bool]:
     """Of each parameter whether the optimizer's first steps follow a larger gradient up.
 
     What does not depend on the gradient, such as noise and the decay of weights, is the same for
@@ -36,9 +39,7 @@ def climbing(optimizer: Any, statistics: Mapping[str, Statistic], params: Any) -
         return []
 
 
-def _moved(
-    optimizer: Any, statistics: Mapping[str, Statistic], params: Any, sign: int
-) -> list[jax.Array]:
+def _moved(optimizer: Any, statistics: Needed, params: Any, sign: int) -> list[jax.Array]:
     """The sum of the first updates by a gradient of `sign` everywhere."""
     update: Any = optax.with_extra_args_support(optimizer).update
     gradient = jax.tree.map(lambda p: jnp.full_like(p, sign), params)
@@ -77,11 +78,11 @@ class MissingStatistic(TypeError):
 class StatisticsTransformation(optax.GradientTransformationExtraArgs):
     """A gradient transformation with the statistics that its `update` takes as keywords."""
 
-    required_statistics: Mapping[str, Statistic]
+    required_statistics: Needed
 
 
 def with_statistics(
-    statistics: Mapping[str, Statistic],
+    statistics: Needed,
     init: Callable[[Any], Any],
     update: Update,
 ) -> StatisticsTransformation:
@@ -103,9 +104,7 @@ def with_statistics(
     return made
 
 
-def taken(
-    statistics: Mapping[str, Statistic], updates: Any, given: Mapping[str, Any]
-) -> dict[str, Any]:
+def taken(statistics: Needed, updates: Any, given: Given) -> dict[str, Any]:
     """These statistics of what was given, masked as the updates are. Raises MissingStatistic where
     one was not.
 
@@ -124,7 +123,7 @@ def taken(
     return {name: _masked_like(s, name, updates, given[name]) for name, s in statistics.items()}
 
 
-def batch_size(given: Mapping[str, Any]) -> BatchSize:
+def batch_size(given: Given) -> BatchSize:
     """The number of examples that the gradient is the mean of, at run time perhaps."""
     if "batch_size" not in given:
         raise TypeError(
@@ -133,7 +132,7 @@ def batch_size(given: Mapping[str, Any]) -> BatchSize:
     return given["batch_size"]
 
 
-def is_gradient(updates: Any, given: Mapping[str, Any]) -> bool:
+def is_gradient(updates: Any, given: Given) -> bool:
     """Whether the updates are the arrays of `grad`, where passed, but for masked ones."""
     if "grad" not in given:
         return True
@@ -147,7 +146,7 @@ def is_gradient(updates: Any, given: Mapping[str, Any]) -> bool:
         return False
 
 
-def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any]) -> NoReturn:
+def refuse_change(statistics: Needed, given: Given) -> NoReturn:
     """Raises ValueError: the change would be lost, or divided by moments that are not its own, or
     would let what is private out.
     """
@@ -171,7 +170,7 @@ def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any])
     )
 
 
-def chained(statistics: Mapping[str, Statistic], *transformations: Any) -> StatisticsTransformation:
+def chained(statistics: Needed, *transformations: Any) -> StatisticsTransformation:
     """An optimizer: `optax.chain`, which says what it needs, and among what is asked which updates
     are its steps.
     """
@@ -233,6 +232,16 @@ def _masked_like(statistic: Statistic, name: str, updates: Any, found: Any) -> A
         "hlo_surgery.value_and_grad returns it of the same parameters"
     )
     return without_masked(updates, found, fits, wrong)
+
+
+def only_state(opt_state: Any, is_own: Callable[[Any], bool], of: str) -> Any:
+    """The one of a kind within an optimizer's state. Raises ValueError where there is not just one,
+    `of` what says how to come by it.
+    """
+    found = [x for x in jax.tree.leaves(opt_state, is_leaf=is_own) if is_own(x)]
+    if len(found) != 1:
+        raise ValueError(f"the state has {len(found)} {of}")
+    return found[0]
 
 
 def without_masked(updates: Any, found: Any, fits: Callable[[Any, Any], bool], wrong: str) -> Any:

@@ -5,7 +5,7 @@ The paper's section "Where should you place the sign in SignSGD?". The average o
 `learning_rate * direction + weight_decay * params`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +13,13 @@ import jax.numpy as jnp
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
 from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
-from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
+from hlo_surgery.optimizers.required import (
+    Given,
+    Needed,
+    StatisticsTransformation,
+    chained,
+    with_statistics,
+)
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import mean_sign
 
@@ -70,17 +76,15 @@ def micro_sign_sgd(
 
 
 def _optimizer(
-    statistics: Mapping[str, Statistic],
-    averaged: Callable[[Any, Mapping[str, Any]], Any],
+    statistics: Needed,
+    averaged: Callable[[Any, Given], Any],
     direction: Callable[[jax.Array], jax.Array],
     b1: float,
     steps: list[Any],
 ) -> StatisticsTransformation:
     check_decay("b1", b1)
 
-    def update(
-        updates: Any, state: EMAState, params: Any, given: Mapping[str, Any]
-    ) -> tuple[Any, EMAState]:
+    def update(updates: Any, state: EMAState, params: Any, given: Given) -> tuple[Any, EMAState]:
         m = ema_update(state, averaged(updates, given), b1)
         return jax.tree.map(direction, m.average), m
 

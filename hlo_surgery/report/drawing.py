@@ -98,12 +98,6 @@ def curve(x0: float, y0: float, x1: float, y1: float, kind: str) -> str:
     return f'<path class="curve {escape(kind)}" d="{path}"/>'
 
 
-def arc(x: float, y0: float, y1: float, reach: float, kind: str) -> str:
-    """On the left of two boxes that lie one above the other."""
-    path = f"M{x:g} {y0:g}C{x - reach:g} {y0:g} {x - reach:g} {y1:g} {x:g} {y1:g}"
-    return f'<path class="curve {escape(kind)}" d="{path}"/>'
-
-
 def picture(width: float, height: float, parts: Sequence[str], label: str) -> str:
     """An image of its own size in CSS pixels; `label`: what it shows, for who hears the page."""
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'

@@ -22,8 +22,7 @@ from hlo_surgery.report.drawing import keys
 from hlo_surgery.report.findings import Addition, Findings, Memory, additions
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
 from hlo_surgery.report.source_program import source_program
-from hlo_surgery.requests.options import PlanningOptions
-from hlo_surgery.requests.request import make_request
+from hlo_surgery.requests.request import request_by
 from hlo_surgery.rewriting.diagnostics import refused_outputs
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.targets.costs import Cost, cost
@@ -114,7 +113,6 @@ svg text.middle { text-anchor: middle; }
 .box.refusal rect, .box.refused rect { fill: var(--refusal); stroke: var(--refusal-edge); }
 .box.refusal text.detail { fill: var(--ink); }
 .curve { fill: none; stroke-width: 1.4; stroke: var(--flow); }
-.curve.feeding { stroke: var(--site-edge); opacity: 0.22; }
 .curve.own { stroke: var(--site-edge); }
 .curve.tailing { stroke: var(--tail-edge); }
 .curve.measuring { stroke: var(--statistic-edge); }
@@ -302,7 +300,7 @@ def _reasons(module: Module, options: Mapping[str, Any], refusal: Refusal) -> di
     is refused, that alone.
     """
     try:
-        found = refused_outputs(module, _request(module, options))
+        found = refused_outputs(module, request_by(module, options))
     except Refusal:
         found = {}
     said = Reason(refusal.why, refusal.op, refusal.where, refusal.help, refusal.library)
@@ -310,13 +308,7 @@ def _reasons(module: Module, options: Mapping[str, Any], refusal: Refusal) -> di
 
 
 def _gradients(module: Module, options: Mapping[str, Any]) -> list[str]:
-    return [module.outputs[number].name for number in _request(module, options).gradients]
-
-
-def _request(module: Module, options: Mapping[str, Any]) -> Any:
-    planning: Any = {n: x for n, x in options.items() if n in PlanningOptions.__annotations__}
-    others = {n: x for n, x in options.items() if n not in planning}
-    return make_request(module, planning=planning, **others)
+    return [module.outputs[number].name for number in request_by(module, options).gradients]
 
 
 def _costs(

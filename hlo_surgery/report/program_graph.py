@@ -20,14 +20,14 @@ from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import SitePlan
 from hlo_surgery.plan import OutputPlan, Plan, bare, quantity
-from hlo_surgery.report.drawing import Box, arc, curve, height_of, keys, picture, text
+from hlo_surgery.report.drawing import Box, curve, height_of, keys, picture, text
 from hlo_surgery.report.findings import Addition, Findings, Memory
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
-from hlo_surgery.targets.live_memory import Step
+from hlo_surgery.targets.live_memory import Step, highest
 
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40
-LINES_AT, LINES_WIDTH = 90, 250
+LINES_AT, LINES_WIDTH = 10, 330
 SITES_AT, SITES_WIDTH = 430, 305
 RESULTS_AT, RESULTS_WIDTH = 800, 190
 GRADIENT_AT, GRADIENT_WIDTH = 1040, 260
@@ -76,7 +76,7 @@ def program_graph(found: Findings) -> str:
     _refusals(drawn, wanted, found.refused)
     if found.plan is not None:
         for group in _by_line(found.plan, order):
-            _row(drawn, wanted, group, found)
+            _row(drawn, wanted, group)
         _in_common(drawn, found.additions, found.plan)
     _lines(drawn, wanted, found)
     parts = [_highlights(drawn.boxes), *drawn.curves, *(box.svg() for box in drawn.boxes)]
@@ -127,16 +127,13 @@ def _wrapped(words: str) -> list[str]:
     return textwrap.wrap(words, WRAPPED)
 
 
-def _row(
-    drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan], found: Findings
-) -> None:
+def _row(drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan]) -> None:
     """Of gradients that are alike the contractions; behind them tail and gradient, and below these
     the statistics.
     """
     top, output = drawn.bottom, group[0]
     sites = [_site(drawn, i, site, top, len(group)) for i, site in enumerate(output.sites)]
-    for box, site in zip(sites, output.sites, strict=True):
-        wanted += _feeding(box, site, found.original)
+    wanted += [_Wanted(s.where, box, "own") for box, s in zip(sites, output.sites, strict=True)]
     tails = _tail(drawn, output.tail, top)
     gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", *_title(group))
     _join(drawn, sites, tails, "tailing")
@@ -144,8 +141,8 @@ def _row(
     y = top + height_of(2) + GAP
     for strategy in dict.fromkeys(output.strategies.values()):
         names = [name for name, taken in output.strategies.items() if taken == strategy]
-        words = f"{', '.join(names)}: {strategy}", _of_ops(found.additions, group, names)
-        box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", *words)
+        words = f"{', '.join(names)}: {strategy}"
+        box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", words)
         _join(drawn, sites, [box], "measuring")
         y += box.height + GAP
     drawn.bottom += ROW_GAP
@@ -166,13 +163,6 @@ def _site(drawn: _Drawn, number: int, site: SitePlan, top: float, alike: int) ->
     return drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words)
 
 
-def _feeding(box: Box, site: SitePlan, program: SourceProgram) -> list[_Wanted]:
-    """From its own line to a contraction, and from those that its operands come from."""
-    taken = program.sites.get((site.op, site.where), set()) | {site.where}
-    kinds = {where: "own" if where == site.where else "feeding" for where in sorted(taken)}
-    return [_Wanted(where, box, kind) for where, kind in kinds.items()]
-
-
 def _tail(drawn: _Drawn, ops: Sequence[str], top: float) -> list[Box]:
     if not ops:
         return []
@@ -184,20 +174,6 @@ def _join(drawn: _Drawn, ones: Iterable[Box], others: Sequence[Box], kind: str) 
     for one in ones:
         for other in others:
             drawn.join(one, other, kind)
-
-
-def _of_ops(
-    found: Sequence[Addition], group: Sequence[OutputPlan], statistics: Sequence[str]
-) -> str:
-    """How many ops were added for these statistics of these gradients alone."""
-    outputs = {in_location(output.name) for output in group}
-    wanted = set(map(in_location, statistics))
-    own = [
-        len(each.ops)
-        for each in found
-        if each.scope.output in outputs and not wanted.isdisjoint(each.scope.statistic.split("+"))
-    ]
-    return f"{counted(sum(own), 'op')} added" if own else "by ops for several gradients, below"
 
 
 def _in_common(drawn: _Drawn, found: Sequence[Addition], plan: Plan) -> None:
@@ -219,14 +195,11 @@ def _lines(drawn: _Drawn, wanted: Sequence[_Wanted], found: Findings) -> None:
     groups = list(_groups(found.original, named))
     step = max(height_of(2) + GAP, (drawn.bottom - TOP) / max(len(groups), 1))
     boxes: dict[str, Box] = {}
-    places: dict[str, int] = {}
     refusing = {reason.where for reason in found.refused.values()}
     for number, group in enumerate(groups):
         kind = "refused" if refusing & {line.where for line in group} else "line"
         box = drawn.box(LINES_AT, TOP + number * step, LINES_WIDTH, kind, *_words(group))
         boxes |= {line.where: box for line in group}
-        places |= {line.where: number for line in group}
-    _arcs(drawn, groups, boxes, places)
     for each in wanted:
         if each.where in boxes:
             drawn.join(boxes[each.where], each.box, each.kind)
@@ -234,12 +207,7 @@ def _lines(drawn: _Drawn, wanted: Sequence[_Wanted], found: Findings) -> None:
 
 def _groups(program: SourceProgram, named: set[str]) -> Iterator[list[Line]]:
     """Lines that compute something, each alone, or runs of those of which nothing is to be said."""
-    taken = {where for line in program.lines.values() for where in line.sources}
-    lines = [
-        line
-        for line in program.lines.values()
-        if line.own.flops or line.where in named or line.where in taken
-    ]
+    lines = [x for x in program.lines.values() if x.own.flops or x.where in named]
     if len(lines) <= MANY_LINES:
         yield from ([line] for line in lines)
         return
@@ -254,28 +222,6 @@ def _words(group: Sequence[Line]) -> tuple[str, str]:
     ops = counted(sum(line.own.ops for line in group), "op")
     cost = f"{ops}, {quantity(sum(line.own.flops for line in group))}FLOP"
     return (group[0].where if len(group) == 1 else counted(len(group), "line")), cost
-
-
-def _arcs(
-    drawn: _Drawn,
-    groups: Sequence[Sequence[Line]],
-    boxes: Mapping[str, Box],
-    places: Mapping[str, int],
-) -> None:
-    """Which lines take values from which others."""
-    pairs = {
-        (places[source], places[line.where])
-        for group in groups
-        for line in group
-        for source in line.sources
-        if source in places and places[source] != places[line.where]
-    }
-    by_place = {places[where]: box for where, box in boxes.items()}
-    for one, other in sorted(pairs):
-        reach = min(16 + 9 * abs(one - other), LINES_AT + 16)
-        ends = by_place[one], by_place[other]
-        kind = f"flowing {ends[0].name} {ends[1].name}"
-        drawn.curves.append(arc(LINES_AT, ends[0].middle, ends[1].middle, reach, kind))
 
 
 CHART_WIDTH, HEIGHT = 1000, 330
@@ -314,18 +260,12 @@ def _axes(top: int) -> list[str]:
 
 def _path(steps: Sequence[Step], top: int) -> str:
     """Horizontal and vertical strokes."""
-    columns = min(COLUMNS, len(steps))
-    edges = [len(steps) * column // columns for column in range(columns + 1)]
-    path = ""
-    for column in range(columns):
-        live = max(step.bytes for step in steps[edges[column] : edges[column + 1]])
+    most = highest(steps, COLUMNS)
+    width, path = (CHART_WIDTH - RIGHT - LEFT) / max(len(most), 1), ""
+    for column, live in enumerate(most):
         y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - CHART_TOP) * live / top
-        path += f"{'V' if path else f'M{_x(0, columns):g} '}{y:g}H{_x(column + 1, columns):g}"
+        path += f"{'V' if path else f'M{LEFT} '}{y:g}H{LEFT + (column + 1) * width:g}"
     return path
-
-
-def _x(column: int, columns: int) -> float:
-    return LEFT + (CHART_WIDTH - RIGHT - LEFT) * column / columns
 
 
 # Lines that cost least are left out beyond so many.
@@ -358,7 +298,7 @@ def line_costs(found: Findings) -> Iterator[str]:
 
 def _rows(found: Findings) -> Iterable[tuple[str, Work, Work]]:
     original = found.original.lines
-    rewritten = (found.rewritten or SourceProgram({}, {}, 0)).lines
+    rewritten = (found.rewritten or SourceProgram({}, 0)).lines
     for where in {**original, **rewritten}:
         own = original[where].own if where in original else Work()
         added = rewritten[where].added if where in rewritten else Work()

@@ -171,10 +171,10 @@ def make_request(
     module: Module,
     batch: Batch,
     statistics: Statistic | Mapping[str, Statistic],
-    gradients: Sequence[str | int] | None,
-    loss_reduction: str,
-    on_mixing: str,
-    planning: PlanningOptions,
+    gradients: Sequence[str | int] | None = None,
+    loss_reduction: str = "mean",
+    on_mixing: str = "refuse",
+    planning: PlanningOptions | None = None,
     loss: str | int | None = None,
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
@@ -192,7 +192,7 @@ def make_request(
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
     # A gradient taken from the tensor of the real examples' own would be another where the loss
     # counts padding.
-    choices = PlanningChoices(**planning)
+    choices = PlanningChoices(**planning or {})
     choices = choices if flags is None else replace(choices, reuse_gradient=False)
     picked = _gradients(module, axes, gradients)
     wanted = _known(named(statistics), module, picked)
@@ -220,6 +220,13 @@ def make_request(
         custom_calls=calls,
         pruned=pruned,
     )
+
+
+def request_by(module: Module, keywords: Mapping[str, Any]) -> Request:
+    """The request that `rewrite_module` makes of its keywords."""
+    planning: Any = {n: x for n, x in keywords.items() if n in PlanningOptions.__annotations__}
+    others = {n: x for n, x in keywords.items() if n not in planning}
+    return make_request(module, planning=planning, **others)
 
 
 def _known(

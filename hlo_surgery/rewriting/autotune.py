@@ -17,12 +17,13 @@ from typing import Any
 import jax
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.requests.options import Way
 from hlo_surgery.rewriting.cache import remembered
 from hlo_surgery.rewriting.diagnostics import told_if_slow
 
 # Those that apply to all that is asked; and up to how many bytes all examples' gradients of one
 # parameter are made at once to be measured.
-ALWAYS = ("lift", "loop")
+ALWAYS: tuple[Way, ...] = ("lift", "loop")
 LARGEST = 1 << 30
 ROUNDS = 5
 

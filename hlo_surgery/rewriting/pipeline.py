@@ -222,34 +222,12 @@ def _platform(plan: Plan, request: Request) -> str | None:
 def explain_module(
     module: Source,
     *,
-    batch: Batch,
     statistics: Statistic | Mapping[str, Statistic] | None = None,
-    gradients: Sequence[str | int] | None = None,
-    loss: str | int | None = None,
-    loss_reduction: LossReduction = "mean",
-    on_mixing: OnMixing = "refuse",
-    is_real: str | int | None = None,
-    custom_calls: CallAxes | None = None,
-    rows_per_example: int = 1,
-    segments: Any = None,
-    **planning: Unpack[PlanningOptions],
+    **keywords: Any,
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
     asked = second_moment() if statistics is None else statistics
-    plan = rewrite_module(
-        module,
-        batch=batch,
-        statistics=asked,
-        gradients=gradients,
-        loss=loss,
-        loss_reduction=loss_reduction,
-        on_mixing=on_mixing,
-        is_real=is_real,
-        custom_calls=custom_calls,
-        rows_per_example=rows_per_example,
-        segments=segments,
-        **planning,
-    ).plan
+    plan = rewrite_module(module, statistics=asked, **keywords).plan
     assert plan is not None
     return plan
 

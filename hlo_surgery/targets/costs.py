@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 
 from hlo_surgery.module import Source
-from hlo_surgery.passes.strategies.gradient_costs import Roofline
 from hlo_surgery.requests.options import roofline
 from hlo_surgery.targets.executed import flops, moved_bytes
 from hlo_surgery.targets.live_memory import Step, staircase
@@ -17,11 +16,11 @@ from hlo_surgery.targets.times import (
     collectives,
     estimated_cycles,
     has_estimates,
-    kernels,
+    is_kernel,
     seconds_at_peak,
     without_estimate,
 )
-from hlo_surgery.targets.trip_counts import executed
+from hlo_surgery.targets.trip_counts import Executed, executed
 
 # Cycles a second: peak FLOP/s over those of a cycle, 128 x 128 (v6e: 256 x 256) multiplications in
 # each matrix unit.
@@ -97,16 +96,22 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
             "jax.jit(f).lower(...).compile()"
         )
     target = target if isinstance(target, Target) else find_target(target)
-    program = parse(executable.as_text() or "")
-    memory: Any = executable.memory_analysis()
-    device, unknown = roofline(target.kind), sum(run.unknown for run in executed(program))
-    computed, moved = _work(program)
+    program, memory = parse(executable.as_text() or ""), cast(Any, executable.memory_analysis())
+    device, runs, steps = roofline(target.kind), list(executed(program)), tuple(staircase(program))
+    unknown = sum(run.unknown for run in runs)
+    computed, moved = (None, None) if unknown else _work(program, runs)
     clock = CLOCKS.get(target.kind) if has_estimates(program) else None
     # Devices that share a chip share its memory's bandwidth.
     rate = device.bandwidth / target.devices_per_chip / clock if clock else None
     cycles = estimated_cycles(program, rate) if rate and not unknown else None
+    seconds, launched = None, None
+    if computed is not None and moved is not None:
+        seconds = device.seconds(computed, moved) * target.devices_per_chip
+        if target.kind.startswith("gpu"):
+            # Its kernels wait for each other, and so for the slower of its units each time.
+            seconds = seconds_at_peak(program, device)
+            launched = sum(run.times or 0 for run in runs if is_kernel(run.instruction))
     kept = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-    steps = tuple(staircase(program))
     peak = _peak(memory, kept, steps, target)
     return Cost(
         target=target.name,
@@ -117,30 +122,15 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
         temporary_bytes=peak - kept,
         flops=computed,
         bytes_accessed=moved,
-        roofline_seconds=None
-        if unknown
-        else _at_peak(program, device, target, computed or 0, moved or 0),
+        roofline_seconds=seconds,
         estimated_cycles=cycles,
         estimated_seconds=cycles / clock if cycles is not None and clock else None,
         without_estimate=without_estimate(program) if clock else {},
         unknown_loops=unknown,
         collectives=collectives(program),
         staircase=steps,
-        kernels=sum(run.times or 0 for run in kernels(program))
-        if _is_gpu(target) and not unknown
-        else None,
+        kernels=launched,
     )
-
-
-def _is_gpu(target: Target) -> bool:
-    return target.kind.startswith("gpu")
-
-
-def _at_peak(program: Program, device: Roofline, target: Target, flops: int, moved: int) -> float:
-    """A GPU's kernels wait for each other, and so for the slower of its units each time."""
-    if not _is_gpu(target):
-        return device.seconds(flops, moved) * target.devices_per_chip
-    return seconds_at_peak(program, device)
 
 
 def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
@@ -158,12 +148,8 @@ def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
     )
 
 
-def _work(program: Program) -> tuple[int | None, int | None]:
-    """FLOPs, and bytes to and from main memory; None where the trip count of a loop is unknown."""
-    computed = moved = 0
-    for run in executed(program):
-        if run.unknown or run.times is None:
-            return None, None
-        computed += run.times * flops(program, run.computation, run.instruction)
-        moved += run.times * moved_bytes(program, run.computation, run.instruction)
-    return computed, moved
+def _work(program: Program, runs: Sequence[Executed]) -> tuple[int, int]:
+    """FLOPs, and bytes to and from main memory, where all trip counts are known."""
+    each = [(run.times or 0, (program, run.computation, run.instruction)) for run in runs]
+    computed = sum(times * flops(*run) for times, run in each)
+    return computed, sum(times * moved_bytes(*run) for times, run in each)

@@ -22,6 +22,7 @@ import numpy as np
 
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, Shape, arrays
 
+Dims = Sequence[int]
 # What writes into its first operand, and which operand it writes.
 UPDATES = {"dynamic-update-slice": 1, "scatter": -1}
 
@@ -34,32 +35,32 @@ def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
     """
     listed = re.search(r'"aliasing_operands":\{"lists":\[(.+?)\]\}\}', instruction.text)
     if listed:
-        groups = [
-            list(map(int, re.findall(r"\d+", group)))
-            for group in re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
-        ]
+        groups = re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
+        numbers = [list(map(int, re.findall(r"\d+", group))) for group in groups]
         count = len(instruction.operands)
         # Counted through operands and results; a group of operands alone says that they are one
         # buffer already.
-        return {i - count: min(group) for group in groups for i in group if i >= count > min(group)}
+        return {i - count: min(own) for own in numbers for i in own if i >= count > min(own)}
     given = re.search(r"output_to_operand_aliasing=\{(.*?\))\}", instruction.text)
     if given:
         pairs = re.findall(r"\{(\d*)\}: \((\d+), \{\}", given[1])
         return {int(result or 0): int(operand) for result, operand in pairs}
     if instruction.opcode in UPDATES:
         return {0: 0}
-    called = instruction.called("calls") if instruction.opcode == "fusion" else None
-    return dict(_written(program.computations[called])) if called else {}
+    return dict(_written(program.inside(instruction))) if instruction.opcode == "fusion" else {}
 
 
 def _written(fused: Computation) -> Iterator[tuple[int, int]]:
     """The parameters of a fusion that its results update."""
-    names = fused.root.operands if fused.root.opcode == "tuple" else [fused.root.name]
-    for place, root in enumerate(origin(fused, name) for name in names):
+    for place, root in enumerate(origin(fused, name) for name in _results(fused)):
         if root.opcode in UPDATES:
             written = origin(fused, root.operands[0])
             if written.opcode == "parameter":
                 yield place, int(written.argument)
+
+
+def _results(fused: Computation) -> Sequence[str]:
+    return fused.root.operands if fused.root.opcode == "tuple" else [fused.root.name]
 
 
 def origin(computation: Computation, name: str) -> Instruction:
@@ -71,41 +72,13 @@ def origin(computation: Computation, name: str) -> Instruction:
 
 
 ELEMENTWISE = (
-    *(
-        "abs",
-        "add",
-        "and",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "convert",
-        "divide",
-        "floor",
-        "imag",
-        "is-finite",
-    ),
-    *(
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "real",
-        "remainder",
-        "round-nearest-afz",
-    ),
-    *(
-        "round-nearest-even",
-        "select",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "sign",
-    ),
-    *("subtract", "xor"),
+    *("abs", "add", "and", "ceil", "clamp", "compare", "complex", "convert", "divide", "floor"),
+    *("imag", "is-finite", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt"),
+    *("real", "remainder", "round-nearest-afz", "round-nearest-even", "select", "shift-left"),
+    *("shift-right-arithmetic", "shift-right-logical", "sign", "subtract", "xor"),
+)
+REDUCTIONS = (
+    *("reduce", "reduce-window", "scatter", "select-and-scatter", "all-reduce", "reduce-scatter"),
 )
 
 
@@ -114,31 +87,27 @@ def flops(program: Program, computation: Computation, instruction: Instruction) 
     contractions and convolutions.
     """
     operands = [computation.named[name].shape for name in instruction.operands]
-    given = [array for shape in operands for array in arrays(shape)]
-    made = next(arrays(instruction.shape), None)
-    match instruction.opcode:
-        case "fusion":
-            inside = program.computations[instruction.called("calls") or ""]
-            return sum(flops(program, inside, each) for each in inside.instructions)
-        case "dot":
-            return 2 * _elements(made) * _contracted(instruction, given[0])
-        case "convolution":
-            return _convolution(instruction, given[0], given[1], made)
-        case (
-            "reduce"
-            | "reduce-window"
-            | "scatter"
-            | "select-and-scatter"
-            | "all-reduce"
-            | "reduce-scatter"
-        ):
-            return _applications(instruction, given, made) * _reducer(program, instruction)
-        case "custom-call" if is_fused_kernel(instruction):
-            return _fused_kernel(given)
-        case "custom-call":
-            return _library_call(instruction, given, made)
-        case opcode:
-            return _elements(made) if opcode in ELEMENTWISE else 0
+    given = [array.dims for shape in operands for array in arrays(shape)]
+    made = next((array.dims for array in arrays(instruction.shape)), ())
+    elements, opcode = math.prod(made), instruction.opcode
+    if opcode == "fusion":
+        return _flops_inside(program, program.inside(instruction))
+    if opcode == "dot":
+        over = _sizes(instruction.text, "lhs_contracting_dims")
+        return 2 * elements * math.prod(given[0][d] for d in over)
+    if opcode == "convolution":
+        return _convolution(instruction, given[0], given[1], made)
+    if opcode in REDUCTIONS:
+        reducer = program.computations.get(instruction.called("to_apply") or "")
+        once = _flops_inside(program, reducer) if reducer else 0
+        return _applications(instruction, given, elements) * once
+    if opcode == "custom-call":
+        return _custom_call(instruction, given, made)
+    return elements if opcode in ELEMENTWISE else 0
+
+
+def _flops_inside(program: Program, inside: Computation) -> int:
+    return sum(flops(program, inside, each) for each in inside.instructions)
 
 
 def library(instruction: Instruction) -> str:
@@ -152,30 +121,24 @@ def is_fused_kernel(call: Instruction) -> bool:
     return "__gpu$xla.gpu.triton" in call.text and 'name = "fused"' in call.text
 
 
-def _fused_kernel(given: Sequence[Array]) -> int:
-    """Of operands [B, positions, elements], behind the numbers of each example."""
-    _, left, right = given
-    return 2 * math.prod(left.dims) * right.dims[-1]
-
-
-def _library_call(call: Instruction, given: Sequence[Array], made: Array | None) -> int:
+def _custom_call(call: Instruction, given: Sequence[Dims], made: Dims) -> int:
     name = library(call)
+    if is_fused_kernel(call):
+        # Operands [B, positions, elements], behind the numbers of each example.
+        _, left, right = given
+        return 2 * math.prod(left) * right[-1]
     if name.startswith("__cublas"):
         found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', call.text)
         over = [int(d) for d in re.findall(r"\d+", found[1])] if found else []
-        return 2 * _elements(made) * math.prod(given[0].dims[d] for d in over)
+        return 2 * math.prod(made) * math.prod(given[0][d] for d in over)
+    # Each is the convolution in which it and both its operands take part: images, windows, results.
     if "$convForward" in name or "$convBiasActivationForward" in name:
         return _convolution(call, given[0], given[1], made)
-    # Each is the convolution in which it and both its operands take part: images, windows, results.
-    if "$convBackwardFilter" in name and made:
+    if "$convBackwardFilter" in name:
         return _convolution(call, given[0], made, given[1])
-    if "$convBackwardInput" in name and made:
+    if "$convBackwardInput" in name:
         return _convolution(call, made, given[1], given[0])
     return 0
-
-
-def _elements(array: Array | None) -> int:
-    return math.prod(array.dims) if array else 0
 
 
 def _sizes(text: str, name: str) -> list[int]:
@@ -183,43 +146,31 @@ def _sizes(text: str, name: str) -> list[int]:
     return [int(size) for size in re.split("[,x]", found[1]) if size] if found else []
 
 
-def _contracted(dot: Instruction, left: Array) -> int:
-    return math.prod(left.dims[d] for d in _sizes(dot.text, "lhs_contracting_dims"))
-
-
-def _reducer(program: Program, instruction: Instruction) -> int:
-    """The FLOPs of one application of the reducer."""
-    inside = program.computations.get(instruction.called("to_apply") or "")
-    return sum(flops(program, inside, each) for each in inside.instructions) if inside else 0
-
-
-def _applications(instruction: Instruction, given: Sequence[Array], made: Array | None) -> int:
+def _applications(instruction: Instruction, given: Sequence[Dims], elements: int) -> int:
     """How often a reducer is applied."""
     if instruction.opcode == "reduce":
-        return _elements(given[0]) - _elements(made)
+        return math.prod(given[0]) - elements
     if instruction.opcode == "reduce-window":
         # A window as long as its axis makes running or whole sums: one step an element, however it
         # is written.
-        windows = zip(_sizes(instruction.text, "size"), given[0].dims, strict=True)
-        return _elements(made) * max(
-            1, math.prod(size for size, axis in windows if size < axis) - 1
-        )
-    return _elements(given[-1])
+        windows = zip(_sizes(instruction.text, "size"), given[0], strict=True)
+        return elements * max(1, math.prod(size for size, axis in windows if size < axis) - 1)
+    return math.prod(given[-1])
 
 
-def _convolution(instruction: Instruction, left: Array, right: Array, made: Array | None) -> int:
+def _convolution(instruction: Instruction, left: Dims, right: Dims, made: Dims) -> int:
     """As a contraction over input features and window places that meet no padding or dilation."""
     found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.text)
-    if found is None or made is None:
+    if found is None:
         return 0
     inputs, kernel, outputs = found.groups()
-    groups = (_sizes(instruction.text, "batch_group_count") or [1])[0]
+    groups = int(instruction.option("batch_group_count") or 1)
     places = 1
     for number, axis in enumerate(sorted(label for label in outputs if label.isdigit())):
-        sizes = left.dims[inputs.index(axis)], made.dims[outputs.index(axis)]
+        sizes = left[inputs.index(axis)], made[outputs.index(axis)]
         places *= _window_places(instruction.text, number, *sizes)
-    channels = right.dims[kernel.index("i")] * right.dims[kernel.index("o")]
-    return 2 * channels * left.dims[inputs.index("b")] // groups * places
+    channels = right[kernel.index("i")] * right[kernel.index("o")]
+    return 2 * channels * left[inputs.index("b")] // groups * places
 
 
 def _window_places(text: str, axis: int, size: int, outputs: int) -> int:
@@ -239,51 +190,42 @@ def _window_places(text: str, axis: int, size: int, outputs: int) -> int:
 
 
 FREE = (
-    *(
-        "parameter",
-        "constant",
-        "tuple",
-        "get-tuple-element",
-        "bitcast",
-        "while",
-        "call",
-        "conditional",
-        "opt-barrier",
-    ),
-    *("after-all", "add-dependency", "partition-id", "replica-id"),
+    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call"),
+    *("conditional", "opt-barrier", "after-all", "add-dependency", "partition-id", "replica-id"),
 )
-READS_PART = frozenset(["dynamic-slice", "slice", "gather"])
-COPIES = frozenset(["copy-start", "slice-start", "dynamic-slice-start"])
+READS_PART = ("dynamic-slice", "slice", "gather")
+COPIES = ("copy-start", "slice-start", "dynamic-slice-start")
 MAIN = 0
+
+
+def moves_nothing(instruction: Instruction) -> bool:
+    """Whether it only renames, runs others, or ends what another one began."""
+    return instruction.opcode in FREE or instruction.opcode.endswith(("-done", "-update"))
 
 
 def moved_bytes(program: Program, computation: Computation, instruction: Instruction) -> int:
     """The bytes of one run; none for what a loop or a call runs."""
-    opcode = instruction.opcode
-    if opcode in FREE or opcode.endswith(("-done", "-update")):
+    opcode, shape = instruction.opcode, instruction.shape
+    if moves_nothing(instruction):
         return 0
     if opcode in COPIES:
         target, source = copied(instruction)
         return target.bytes * [target.space, source.space].count(MAIN)
     operands = [computation.named[name].shape for name in instruction.operands]
     if opcode == "fusion":
-        inside = program.computations[instruction.called("calls") or ""]
+        inside = program.inside(instruction)
         given = zip(inside.parameters, operands, strict=True)
-        return sum(_read_inside(inside, each, shape) for each, shape in given) + _made_inside(
-            inside, instruction.shape
-        )
-    shape, returns_operands = (
-        instruction.shape,
-        opcode.endswith("-start") and opcode != "all-reduce-start",
-    )
-    if returns_operands and not isinstance(shape, Array):
-        shape = shape[1]
-    if library(instruction) and not isinstance(shape, Array):
-        # The last is a workspace, of which it is not known how much is used.
-        shape = shape[:-1]
-    return sum(_read(instruction, *each) for each in enumerate(operands)) + _made(
-        computation, instruction.name, shape
-    )
+        read = sum(_read_inside(inside, each, operand) for each, operand in given)
+        names = _results(inside)
+        made = [shape] if isinstance(shape, Array) or len(names) == 1 else shape
+        return read + sum(_made(inside, *each) for each in zip(names, made, strict=True))
+    if not isinstance(shape, Array):
+        if opcode.endswith("-start") and opcode != "all-reduce-start":
+            shape = shape[1]  # behind the operands
+        elif library(instruction):
+            shape = shape[:-1]  # a workspace, of which it is not known how much is used
+    read = sum(_read(instruction, *each) for each in enumerate(operands))
+    return read + _made(computation, instruction.name, shape)
 
 
 def copied(start: Instruction) -> tuple[Array, Array]:
@@ -296,7 +238,8 @@ def _main_bytes(shape: Shape) -> int:
     return sum(array.bytes for array in arrays(shape) if array.space == MAIN)
 
 
-def _all_bytes(shape: Shape) -> int:
+def _part(shape: Shape) -> int:
+    """The bytes of what is read or written of a larger one, wherever it lies itself."""
     return sum(array.bytes for array in arrays(shape))
 
 
@@ -304,12 +247,8 @@ def _read(reader: Instruction, place: int, operand: Shape) -> int:
     """What an instruction reads of one operand."""
     if place == 0 and reader.opcode in UPDATES:
         return 0
-    whole = _main_bytes(operand)
-    return (
-        min(whole, _all_bytes(reader.shape))
-        if place == 0 and reader.opcode in READS_PART
-        else whole
-    )
+    whole, part = _main_bytes(operand), place == 0 and reader.opcode in READS_PART
+    return min(whole, _part(reader.shape)) if part else whole
 
 
 def _read_inside(fused: Computation, parameter: Instruction, operand: Shape) -> int:
@@ -320,22 +259,15 @@ def _read_inside(fused: Computation, parameter: Instruction, operand: Shape) -> 
             if user.opcode == "bitcast":
                 names.append(user.name)
             else:
-                parts += sum(
-                    _read(user, i, operand) for i, used in enumerate(user.operands) if used == name
-                )
+                places = [i for i, used in enumerate(user.operands) if used == name]
+                parts += sum(_read(user, i, operand) for i in places)
     return min(_main_bytes(operand), parts)
 
 
 def _made(computation: Computation, name: str, shape: Shape) -> int:
     """What is written for a result; where one is scattered into, the part is read before."""
-    maker = origin(computation, name)
-    if maker.opcode not in UPDATES or not _main_bytes(shape):
-        return _main_bytes(shape)
-    part = _all_bytes(computation.named[maker.operands[UPDATES[maker.opcode]]].shape)
+    maker, whole = origin(computation, name), _main_bytes(shape)
+    if maker.opcode not in UPDATES or not whole:
+        return whole
+    part = _part(computation.named[maker.operands[UPDATES[maker.opcode]]].shape)
     return 2 * part if maker.opcode == "scatter" else part
-
-
-def _made_inside(fused: Computation, shape: Shape) -> int:
-    if isinstance(shape, Array) or fused.root.opcode != "tuple":
-        return _made(fused, fused.root.name, shape)
-    return sum(_made(fused, *each) for each in zip(fused.root.operands, shape, strict=True))

@@ -8,70 +8,18 @@ their own from beginning to end.
 Buffers of a scheduled program: their sizes, their memory, and from when to when they live.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from hlo_surgery.targets.executed import in_place
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, Shape
 
 # A value is the number of its buffer, or a tuple of values.
 Value = int | tuple["Value", ...]
-
-
-@dataclass
-class Buffers:
-    """What a walk has met: instructions in turn, and each buffer's size, first and last step."""
-
-    program: Program
-    steps: list[str] = field(default_factory=list[str])
-    sizes: list[int] = field(default_factory=list[int])
-    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    joined: dict[int, int] = field(default_factory=dict[int, int])
-
-    def make(self, shape: Shape, held: bool = True) -> Value:
-        """New buffers for a shape; none in main memory if on the chip, or not `held`."""
-        if not isinstance(shape, Array):
-            return tuple(self.make(part, held) for part in shape)
-        self.sizes.append(shape.bytes if held and shape.space == 0 else 0)
-        self.spans.append((len(self.steps), len(self.steps)))
-        return len(self.sizes) - 1
-
-    def find(self, buffer: int) -> int:
-        """The buffer that stands for all those in the same memory."""
-        while buffer in self.joined:
-            buffer = self.joined[buffer]
-        return buffer
-
-    def use(self, value: Value) -> None:
-        """The value is live at this step."""
-        for buffer in map(self.find, leaves(value)):
-            self.spans[buffer] = (self.spans[buffer][0], len(self.steps))
-
-    def join(self, value: Value, other: Value) -> None:
-        """Two values lie in the same memory."""
-        for one, two in zip(
-            map(self.find, leaves(value)), map(self.find, leaves(other)), strict=True
-        ):
-            if one != two:
-                self.joined[two] = one
-                starts, ends = zip(self.spans[one], self.spans[two], strict=True)
-                self.spans[one] = (min(starts), max(ends))
-
-
-def leaves(value: Value) -> Iterator[int]:
-    """The buffers of a value."""
-    if isinstance(value, int):
-        yield value
-    else:
-        for part in value:
-            yield from leaves(part)
-
-
-RENAMES = frozenset(["bitcast", "opt-barrier", "add-dependency", "all-reduce-done"])
+RENAMES = ("bitcast", "opt-barrier", "add-dependency", "all-reduce-done")
 # Constants lie in the program's own memory.
-NO_MEMORY = frozenset(["constant", "partition-id", "replica-id", "after-all"])
+NO_MEMORY = ("constant", "partition-id", "replica-id", "after-all")
 
 
 @dataclass(frozen=True)
@@ -95,59 +43,134 @@ def staircase(program: Program) -> list[Step]:
     >>> [(step.instruction, step.bytes) for step in staircase(program)]
     [('x', 24), ('y', 36), ('z', 36)]
     """
-    buffers = Buffers(program)
-    arguments = [buffers.make(parameter.shape) for parameter in program.entry.parameters]
-    result = _walk(program.entry, arguments, buffers)
+    walk = _Walk(program)
+    arguments = [walk.make(parameter.shape) for parameter in program.entry.parameters]
+    result = walk.through(program.entry, arguments)
     for index, number in program.aliases.items():
         output = result
         for place in index:
             output = _element(output, place)
-        buffers.join(arguments[number], output)
-    for buffer in map(buffers.find, leaves((*arguments, result))):
-        buffers.spans[buffer] = (0, len(buffers.steps))
-    return _sums(buffers)
+        walk.join(arguments[number], output)
+    for buffer in map(walk.find, _leaves((*arguments, result))):
+        walk.spans[buffer] = (0, len(walk.steps))
+    return walk.sums()
 
 
-def _sums(buffers: Buffers) -> list[Step]:
-    changes = [0] * (len(buffers.steps) + 2)
-    for buffer, size in enumerate(buffers.sizes):
-        if buffer not in buffers.joined:
-            first, last = buffers.spans[buffer]
-            changes[first] += size
-            changes[last + 1] -= size
-    live = list(accumulate(changes))[: len(buffers.steps)]
-    return [Step(*each) for each in zip(buffers.steps, live, strict=True)]
+def highest(steps: Sequence[Step], columns: int) -> list[int]:
+    """The most that is live in each of so many equal parts of a program, or at each step.
+
+    >>> highest([Step("a", 8), Step("b", 16), Step("c", 4)], 2)
+    [8, 16]
+    """
+    columns = min(columns, len(steps))
+    edges = [len(steps) * column // columns for column in range(columns + 1)]
+    return [max(step.bytes for step in steps[a:b]) for a, b in pairwise(edges)]
 
 
-def _walk(computation: Computation, arguments: Sequence[Value], buffers: Buffers) -> Value:
-    """Run through a computation; its arguments are where they lie outside."""
-    values = {p.name: value for p, value in zip(computation.parameters, arguments, strict=True)}
-    for instruction in computation.instructions:
-        if instruction.opcode != "parameter":
-            values[instruction.name] = _run(
-                instruction, [values[name] for name in instruction.operands], buffers
-            )
-        buffers.steps.append(instruction.name)
-    return values[computation.root.name]
+def _leaves(value: Value) -> Iterator[int]:
+    """The buffers of a value."""
+    if isinstance(value, int):
+        yield value
+    else:
+        for part in value:
+            yield from _leaves(part)
 
 
-def _run(instruction: Instruction, operands: Sequence[Value], buffers: Buffers) -> Value:
-    renamed = _renamed(instruction, operands)
-    if renamed is not None:
-        return renamed
-    for operand in operands:
-        buffers.use(operand)
-    match instruction.opcode:
-        case "while":
-            return _loop(instruction, operands[0], buffers)
-        case "call":
-            return _walk(_called(instruction, "to_apply", buffers), operands, buffers)
-        case "conditional":
-            return _branches(instruction, operands[1:], buffers)
-        case opcode if opcode.endswith(("-start", "-update")) and opcode != "all-reduce-start":
-            return _start(instruction, operands, buffers)
-        case _:
-            return _made(instruction, operands, buffers)
+def _element(value: Value, index: int) -> Value:
+    return value if isinstance(value, int) else value[index]
+
+
+class _Walk:
+    """What was met: instructions in turn, and each buffer's size, first and last step."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.steps, self.sizes = program, list[str](), list[int]()
+        self.spans, self.joined = list[tuple[int, int]](), dict[int, int]()
+
+    def make(self, shape: Shape, held: bool = True) -> Value:
+        """New buffers for a shape; none in main memory if on the chip, or not `held`."""
+        if not isinstance(shape, Array):
+            return tuple(self.make(part, held) for part in shape)
+        self.sizes.append(shape.bytes if held and shape.space == 0 else 0)
+        self.spans.append((len(self.steps), len(self.steps)))
+        return len(self.sizes) - 1
+
+    def find(self, buffer: int) -> int:
+        """The buffer that stands for all those in the same memory."""
+        while buffer in self.joined:
+            buffer = self.joined[buffer]
+        return buffer
+
+    def use(self, value: Value) -> None:
+        """The value is live at this step."""
+        for buffer in map(self.find, _leaves(value)):
+            self.spans[buffer] = (self.spans[buffer][0], len(self.steps))
+
+    def join(self, value: Value, other: Value) -> Value:
+        """Two values lie in the same memory."""
+        for pair in zip(_leaves(value), _leaves(other), strict=True):
+            one, two = map(self.find, pair)
+            if one != two:
+                self.joined[two] = one
+                starts, ends = zip(self.spans[one], self.spans[two], strict=True)
+                self.spans[one] = (min(starts), max(ends))
+        return value
+
+    def sums(self) -> list[Step]:
+        """What is live at each step."""
+        changes = [0] * (len(self.steps) + 2)
+        for buffer, (size, span) in enumerate(zip(self.sizes, self.spans, strict=True)):
+            if buffer not in self.joined:
+                changes[span[0]] += size
+                changes[span[1] + 1] -= size
+        return [Step(*each) for each in zip(self.steps, accumulate(changes), strict=False)]
+
+    def through(self, computation: Computation, arguments: Sequence[Value]) -> Value:
+        """Run through a computation; its arguments are where they lie outside."""
+        values = {p.name: value for p, value in zip(computation.parameters, arguments, strict=True)}
+        for each in computation.instructions:
+            if each.opcode != "parameter":
+                operands = [values[name] for name in each.operands]
+                renamed = _renamed(each, operands)
+                values[each.name] = self._run(each, operands) if renamed is None else renamed
+            self.steps.append(each.name)
+        return values[computation.root.name]
+
+    def _run(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
+        opcode = instruction.opcode
+        for operand in operands:
+            self.use(operand)
+        if opcode == "while":
+            self.through(self.program.inside(instruction, "condition"), operands)
+            result = self.through(self.program.inside(instruction, "body"), operands)
+            self.use(result)
+            return self.join(operands[0], result)
+        if opcode == "call":
+            return self.through(self.program.inside(instruction), operands)
+        made = self.make(instruction.shape, opcode not in NO_MEMORY)
+        if opcode == "conditional":
+            names = [
+                n for role, n in instruction.calls if role.endswith(("computation", "computations"))
+            ]
+            for name, operand in zip(names, operands[1:], strict=True):
+                self.join(made, self.through(self.program.computations[name], [operand]))
+        elif opcode.endswith(("-start", "-update")) and opcode != "all-reduce-start":
+            # It returns its operands as well, a copy's behind its result. One that takes them later
+            # (an update) begins with the start that it continues.
+            given = operands[1:] if opcode.endswith("-update") else operands
+            passed = _element(made, 1 if opcode == "copy-start" else 0)
+            self.join(given[0] if isinstance(passed, int) else tuple(given), passed)
+        else:
+            self._write_in_place(instruction, operands, list(_leaves(made)))
+        return made
+
+    def _write_in_place(
+        self, instruction: Instruction, operands: Sequence[Value], results: Sequence[int]
+    ) -> None:
+        for result, operand in in_place(instruction, self.program).items():
+            one, two = results[result], operands[operand]
+            if isinstance(two, int) and self.sizes[one] == self.sizes[self.find(two)]:
+                self.join(two, one)
 
 
 def _renamed(instruction: Instruction, operands: Sequence[Value]) -> Value | None:
@@ -156,59 +179,9 @@ def _renamed(instruction: Instruction, operands: Sequence[Value]) -> Value | Non
     if opcode == "tuple":
         return tuple(operands)
     if opcode == "get-tuple-element":
-        found = re.search(r"index=(\d+)", instruction.text)
-        return _element(operands[0], int(found[1]) if found else 0)
+        return _element(operands[0], instruction.index)
     if opcode in RENAMES or (opcode.endswith("-update") and len(operands) == 1):
         return operands[0]
     if opcode.endswith("-done"):
         return _element(operands[0], 0 if opcode == "copy-done" else 1)
     return None
-
-
-def _element(value: Value, index: int) -> Value:
-    return value if isinstance(value, int) else value[index]
-
-
-def _called(instruction: Instruction, role: str, buffers: Buffers) -> Computation:
-    return buffers.program.computations[instruction.called(role) or ""]
-
-
-def _loop(instruction: Instruction, carried: Value, buffers: Buffers) -> Value:
-    _walk(_called(instruction, "condition", buffers), [carried], buffers)
-    result = _walk(_called(instruction, "body", buffers), [carried], buffers)
-    buffers.use(result)
-    buffers.join(carried, result)
-    return carried
-
-
-def _branches(instruction: Instruction, operands: Sequence[Value], buffers: Buffers) -> Value:
-    made = buffers.make(instruction.shape)
-    names = [
-        name for role, name in instruction.calls if role.endswith(("computation", "computations"))
-    ]
-    for name, operand in zip(names, operands, strict=True):
-        buffers.join(made, _walk(buffers.program.computations[name], [operand], buffers))
-    return made
-
-
-def _start(instruction: Instruction, operands: Sequence[Value], buffers: Buffers) -> Value:
-    """An asynchronous start returns its operands as well, the copy's behind its result.
-
-    One that takes its operands later (an update) begins with the start that it continues.
-    """
-    made = buffers.make(instruction.shape)
-    given = operands[1:] if instruction.opcode.endswith("-update") else operands
-    place = 1 if instruction.opcode == "copy-start" else 0
-    passed = _element(made, place)
-    buffers.join(given[0] if isinstance(passed, int) else tuple(given), passed)
-    return made
-
-
-def _made(instruction: Instruction, operands: Sequence[Value], buffers: Buffers) -> Value:
-    made = buffers.make(instruction.shape, instruction.opcode not in NO_MEMORY)
-    results = list(leaves(made))
-    for result, operand in in_place(instruction, buffers.program).items():
-        one, two = results[result], operands[operand]
-        if isinstance(two, int) and buffers.sizes[one] == buffers.sizes[buffers.find(two)]:
-            buffers.join(two, one)
-    return made

@@ -42,19 +42,14 @@ def parse_shape(text: str) -> Shape:
     text = re.sub(r"/\*.*?\*/", "", text).strip()
     if not text.startswith("("):
         return _array(text)
-    return tuple(parse_shape(part) for part in _parts(text[1:-1]))
-
-
-def _parts(text: str) -> Iterator[str]:
-    """The elements of a tuple; commas also stand within brackets."""
-    depth, start = 0, 0
-    for place, letter in enumerate(text):
+    parts, depth = [""], 0
+    for letter in text[1:-1]:  # commas also stand within brackets
         depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and depth == 0:
-            yield text[start:place]
-            start = place + 1
-    if text[start:].strip():
-        yield text[start:]
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return tuple(map(parse_shape, filter(str.strip, parts)))
 
 
 def _array(text: str) -> Array:
@@ -105,7 +100,10 @@ CALL_LISTS = re.compile(r"\b(branch_computations|called_computations|calls)=\{([
 NAME = re.compile(r"%?([\w.\-]+)")
 # What the compiler for TPU writes where it has no estimate.
 UNKNOWN_CYCLES = 2**63 - 1
-LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = ")
+LINE = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
+BLOCK = re.compile(
+    r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) [^\n]*-> [^\n]*\{\n(?P<body>.*?)^\}", re.M | re.S
+)
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,19 @@ class Instruction:
         found = re.search(r'"estimated_cycles":"?(\d+)', self.text)
         return int(found[1]) if found and int(found[1]) < UNKNOWN_CYCLES else None
 
-    def called(self, role: str) -> str | None:
+    def called(self, role: str = "calls") -> str | None:
         """The computation of one role."""
         return next((name for given, name in self.calls if given == role), None)
+
+    def option(self, name: str) -> str:
+        """What stands behind `name=`, or ""."""
+        found = re.search(rf"\b{name}=(\w+)", self.text)
+        return found[1] if found else ""
+
+    @property
+    def index(self) -> int:
+        """Of a get-tuple-element."""
+        return int(self.option("index") or 0)
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,10 @@ class Program:
     computations: Mapping[str, Computation]
     aliases: Mapping[tuple[int, ...], int]
 
+    def inside(self, instruction: Instruction, role: str = "calls") -> Computation:
+        """What an instruction runs."""
+        return self.computations[instruction.called(role) or instruction.called("to_apply") or ""]
+
 
 def parse(text: str) -> Program:
     """A program from `compiled.as_text()`. Raises ValueError where the text is no scheduled module.
@@ -186,56 +198,35 @@ def parse(text: str) -> Program:
     header = text.split("\n", 1)[0]
     if not header.startswith("HloModule") or "is_scheduled=true" not in header:
         raise ValueError("this is no text of a scheduled HLO module")
-    computations, entry = dict[str, Computation](), None
-    for is_entry, computation in _computations(text.splitlines()[1:]):
-        computations[computation.name] = computation
-        entry = computation if is_entry else entry
-    if entry is None:
+    found = list(map(_computation, BLOCK.finditer(text)))
+    entries = [computation for is_entry, computation in found if is_entry]
+    if not entries:
         raise ValueError("this HLO module has no entry computation")
-    return Program(entry, computations, _aliases(header))
+    computations = {computation.name: computation for _, computation in found}
+    return Program(entries[-1], computations, _aliases(header))
 
 
-def _computations(lines: Sequence[str]) -> Iterator[tuple[bool, Computation]]:
-    head, held = "", list[str]()
-    for line in lines:
-        if line.endswith("{") and " -> " in line and not line.startswith(" "):
-            head, held = line, []
-        elif line.startswith("}") and head:
-            yield head.startswith("ENTRY"), _computation(head, held)
-            head = ""
-        elif head and LINE.match(line):
-            held.append(line)
-
-
-def _computation(head: str, lines: Sequence[str]) -> Computation:
-    found = NAME.match(head.removeprefix("ENTRY "))
+def _computation(block: re.Match[str]) -> tuple[bool, Computation]:
+    """Whether it is the entry, and it."""
+    lines = [line for line in map(LINE.match, block["body"].splitlines()) if line]
     instructions = tuple(map(_instruction, lines))
-    root = next(
-        (
-            i
-            for i, line in zip(instructions, lines, strict=True)
-            if line.lstrip().startswith("ROOT ")
-        ),
-        None,
-    )
-    if found is None or root is None:
-        raise ValueError(f"this is no computation: {head}")
-    return Computation(found[1], instructions, root)
+    roots = [made for made, line in zip(instructions, lines, strict=True) if line["root"]]
+    if not roots:
+        raise ValueError(f"the computation {block['name']} has no root")
+    return bool(block["entry"]), Computation(block["name"], instructions, roots[0])
 
 
-def _instruction(line: str) -> Instruction:
-    found = LINE.match(line)
-    if found is None:
-        raise ValueError(f"this is no instruction: {line}")
-    rest = line[found.end() :]
+def _instruction(line: re.Match[str]) -> Instruction:
+    rest = line["rest"]
     end = _closing(rest) if rest.startswith("(") else rest.index(" ")
     shape, (opcode, rest) = rest[:end], rest[end:].lstrip().split("(", 1)
     end = _closing(f"({rest}") - 1
     argument, text = rest[: end - 1], rest[end:]
     operands = tuple(re.findall(r"%([\w.\-]+)", argument)) if opcode != "constant" else ()
-    return Instruction(
-        found[2], parse_shape(shape), opcode, operands, argument, tuple(_calls(text)), text
-    )
+    lists = CALL_LISTS.findall(text)
+    several = [(role, name) for role, names in lists for name in NAME.findall(names)]
+    calls = (*CALLS.findall(text), *several)
+    return Instruction(line["name"], parse_shape(shape), opcode, operands, argument, calls, text)
 
 
 def _closing(text: str) -> int:
@@ -246,12 +237,6 @@ def _closing(text: str) -> int:
         if depth == 0:
             return found.end()
     raise ValueError(f"a bracket is not closed in {text[:80]}")
-
-
-def _calls(text: str) -> Iterator[tuple[str, str]]:
-    yield from CALLS.findall(text)
-    for role, names in CALL_LISTS.findall(text):
-        yield from ((role, name) for name in NAME.findall(names))
 
 
 def _aliases(header: str) -> dict[tuple[int, ...], int]:

@@ -1,41 +1,38 @@
-"""Executed collectives: how often a scheduled program runs each communication between devices.
-
-Kernel times: the least time of a GPU's kernels at its peak rates, one after the other.
+"""Times: a scheduled program's kernels at a GPU's peak rates, and cycles as the compiler for TPU
+estimates them; and what runs between devices.
 
 A kernel is what the scheduled program runs at once: a fusion, or a call of cuBLAS or cuDNN. Its
 dots and convolutions run on tensor cores, at the rate of their operands' type, its other FLOPs on
 CUDA cores, beside which memory is read and written: it takes as long as the longest of these.
 
-Estimated time: a scheduled program's cycles as the compiler for TPU estimates and writes them.
-
-Instructions run one after another, a loop's body as often as it runs. Copies between main memory
-and the chip's own go on meanwhile, one after another on one channel, and hold the program up only
-where their end is waited for. What has no estimate counts as nothing, and is listed.
+Cycles: instructions run one after another, a loop's body as often as it runs. Copies between main
+memory and the chip's own go on meanwhile, one after another on one channel, and hold the program up
+only where their end is waited for. What has no estimate counts as nothing, and is listed.
 """
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hlo_surgery.passes.strategies.gradient_costs import Roofline
 from hlo_surgery.targets.executed import (
     COPIES,
-    FREE,
+    MAIN,
     copied,
     flops,
     is_fused_kernel,
     library,
     moved_bytes,
+    moves_nothing,
 )
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, arrays
 from hlo_surgery.targets.trip_counts import (
-    Executed,
     Known,
     entered,
     executed,
     known_scalars,
     summed,
+    unknown_arguments,
 )
 
 COLLECTIVES = (
@@ -51,71 +48,52 @@ def collectives(program: Program) -> dict[str, int | None]:
     """
     times = dict[tuple[str, str], int | None]()
     for run in executed(program):
-        called = run.instruction.called("calls")
-        for each in program.computations[called].instructions if called else (run.instruction,):
+        for each in _parts(program, run.instruction):
             kind = each.opcode.removesuffix("-start")
             if kind in COLLECTIVES:
-                channel = re.search(r"channel_id=(\d+)", each.text)
-                times[kind, channel[1] if channel else each.name] = run.times
+                times[kind, each.option("channel_id") or each.name] = run.times
     return dict(sorted(summed((kind, runs) for (kind, _), runs in times.items()).items()))
 
 
 Branch = Callable[[Sequence[float]], float]
-NARROW = frozenset(["bf16", "f16"])
 
 
-def kernels(program: Program) -> Iterator[Executed]:
-    """What runs on the device by itself, with the number of runs."""
-    for run in executed(program):
-        if _is_kernel(run.instruction):
-            yield run
-
-
-def _is_kernel(instruction: Instruction) -> bool:
-    opcode = instruction.opcode
-    return opcode not in FREE and not opcode.endswith(("-done", "-update"))
+def is_kernel(instruction: Instruction) -> bool:
+    """Whether it runs on the device by itself."""
+    return not moves_nothing(instruction)
 
 
 def seconds_at_peak(program: Program, device: Roofline, branch: Branch = max) -> float:
     """The least time of all kernels, one after the other; of a conditional that of the `branch`
     that takes longest, or least. Trip counts must be known.
     """
-    entry = program.entry
-    return _seconds(program, entry, [None] * len(entry.parameters), device, branch)
 
+    def seconds(computation: Computation, arguments: Sequence[Known]) -> float:
+        value, total = known_scalars(program, computation, arguments), 0.0
+        for each in computation.instructions:
+            if is_kernel(each):
+                total += kernel_seconds(program, computation, each, device)
+            inner = [
+                (rounds or 0) * seconds(inside, given)
+                for inside, given, rounds in entered(program, each, value)
+            ]
+            total += branch(inner) if each.opcode == "conditional" else sum(inner)
+        return total
 
-def _seconds(
-    program: Program,
-    computation: Computation,
-    arguments: Sequence[Known],
-    device: Roofline,
-    branch: Branch,
-) -> float:
-    scalars, total = known_scalars(program, computation, arguments), 0.0
-    for each in computation.instructions:
-        if _is_kernel(each):
-            total += kernel_seconds(program, computation, each, device)
-        inner = [
-            (rounds or 0) * _seconds(program, inside, given, device, branch)
-            for inside, given, rounds in entered(program, each, scalars)
-        ]
-        total += branch(inner) if each.opcode == "conditional" else sum(inner)
-    return total
+    return seconds(program.entry, unknown_arguments(program))
 
 
 def kernel_seconds(
     program: Program, computation: Computation, instruction: Instruction, device: Roofline
 ) -> float:
     """The least time of one run."""
-    total = flops(program, computation, instruction)
-    tensor, seconds = 0, 0.0
+    vector, seconds = flops(program, computation, instruction), 0.0
     for inside, each in contractions(program, computation, instruction):
         made = flops(program, inside, each)
-        tensor += made
+        vector -= made
         seconds += made / contraction_rate(inside, each, device)
     moved = moved_bytes(program, computation, instruction)
-    vector = (total - tensor) / device.vector_flops
-    return max(seconds, vector, moved / device.bandwidth)
+    return max(seconds, vector / device.vector_flops, moved / device.bandwidth)
 
 
 def contractions(
@@ -123,7 +101,7 @@ def contractions(
 ) -> Iterator[tuple[Computation, Instruction]]:
     """What of a kernel is left to tensor cores."""
     if instruction.opcode == "fusion":
-        inside = program.computations[instruction.called("calls") or ""]
+        inside = program.inside(instruction)
         for each in inside.instructions:
             yield from contractions(program, inside, each)
     elif (
@@ -139,21 +117,20 @@ def contraction_rate(computation: Computation, dot: Instruction, device: Rooflin
     of them for "high", and none for "highest", which is left to the CUDA cores.
     """
     # A fused kernel's first operand is the examples' numbers; single positions it multiplies.
-    is_kernel = is_fused_kernel(dot)
-    contracted = next(arrays(computation.named[dot.operands[1 if is_kernel else 0]].shape))
-    if is_kernel and contracted.dims[1] == 1:
+    is_fused = is_fused_kernel(dot)
+    contracted = next(arrays(computation.named[dot.operands[int(is_fused)]].shape))
+    if contracted.dtype == "f64" or (is_fused and contracted.dims[1] == 1):
         return device.vector_flops
-    dtype = contracted.dtype
-    if dtype in NARROW:
+    if contracted.dtype in ("bf16", "f16"):
         return device.rate(narrow=True)
-    asked = re.search(r'operand_precision=\{(\w+)|"operand_precision":\["(\w+)"', dot.text)
-    precision = (asked[1] or asked[2]).lower() if asked else "default"
-    if precision == "highest" or dtype == "f64":
+    asked = re.search(r'operand_precision(?:=\{|":\[")(\w+)', dot.text)
+    precision = asked[1].lower() if asked else "default"
+    if precision == "highest":
         return device.vector_flops
     return device.rate(narrow=False) / (3 if precision == "high" else 1)
 
 
-MAIN, CHIP = 0, 1
+CHIP = 1
 # Calls that compute nothing, and the ends of collectives, whose beginnings are listed.
 FREE_CALLS = {"AllocateBuffer", "AsyncCollectiveDone", "ConcatBitcast"}
 # What is listed by itself, and not by the fusion that it is a part of.
@@ -161,6 +138,10 @@ TELLING = (*COLLECTIVES, "scatter", "gather", "sort")
 
 
 CyclesOf = Callable[[Instruction], float]
+
+
+def _estimated(instruction: Instruction) -> float:
+    return instruction.estimated_cycles or 0
 
 
 @dataclass
@@ -175,7 +156,7 @@ class Clock:
 
 
 def estimated_cycles(
-    program: Program, bytes_per_cycle: float, cycles_of: CyclesOf | None = None
+    program: Program, bytes_per_cycle: float, cycles_of: CyclesOf = _estimated
 ) -> float:
     """The cycles of one run; `bytes_per_cycle`: what main memory delivers.
 
@@ -195,10 +176,9 @@ def estimated_cycles(
     >>> estimated_cycles(program, bytes_per_cycle=32)
     69.0
     """
-    clock = Clock(
-        bytes_per_cycle, cycles_of or (lambda instruction: instruction.estimated_cycles or 0)
+    clock = _after(
+        program, program.entry, unknown_arguments(program), Clock(bytes_per_cycle, cycles_of)
     )
-    _run(program, program.entry, [None] * len(program.entry.parameters), clock)
     return max(clock.now, clock.busy_until)
 
 
@@ -207,58 +187,42 @@ def has_estimates(program: Program) -> bool:
     return any(each.instruction.estimated_cycles is not None for each in executed(program))
 
 
-def _run(
-    program: Program, computation: Computation, arguments: Sequence[Known], clock: Clock
-) -> None:
-    scalars = known_scalars(program, computation, arguments)
+def _after(
+    program: Program, computation: Computation, arguments: Sequence[Known], before: Clock
+) -> Clock:
+    """The clock once the computation has run; of a conditional, the branch that takes longest."""
+    clock = replace(before, done=dict(before.done))
+    value = known_scalars(program, computation, arguments)
     for each in computation.instructions:
         clock.now += clock.cycles_of(each)
         if each.opcode in COPIES:
-            clock.busy_until = (
-                max(clock.now, clock.busy_until)
-                + moved_bytes(program, computation, each) / clock.bytes_per_cycle
-            )
+            moved = moved_bytes(program, computation, each)
+            clock.busy_until = max(clock.now, clock.busy_until) + moved / clock.bytes_per_cycle
             clock.done[each.name] = clock.busy_until
         elif each.opcode.endswith("-done"):
             clock.now = max(clock.now, clock.done.get(each.operands[0], 0.0))
-        elif each.opcode == "conditional":
-            _run_slowest(program, each, scalars, clock)
-        else:
-            for inside, given, rounds in entered(program, each, scalars):
-                _repeat(program, inside, given, rounds, clock)
+        inner = [_repeated(program, *entering, clock) for entering in entered(program, each, value)]
+        clock = max(inner, key=lambda after: after.now, default=clock)
+    return clock
 
 
-def _repeat(
-    program: Program,
-    body: Computation,
-    arguments: Sequence[Known],
-    rounds: int | None,
-    clock: Clock,
-) -> None:
+def _repeated(
+    program: Program, body: Computation, arguments: list[Known], rounds: int | None, clock: Clock
+) -> Clock:
     """The first round finds the channel as before the loop; the others are like the second."""
     if rounds is None:
         raise ValueError(
             "the trip count of a loop depends on data, and so does the time of the program"
         )
-    for _ in range(min(rounds, 1)):
-        _run(program, body, arguments, clock)
-    if rounds > 1:
-        now, busy_until = clock.now, clock.busy_until
-        _run(program, body, arguments, clock)
-        clock.now += (rounds - 2) * (clock.now - now)
-        clock.busy_until += (rounds - 2) * (clock.busy_until - busy_until)
-
-
-def _run_slowest(
-    program: Program, conditional: Instruction, scalars: dict[str, Known], clock: Clock
-) -> None:
-    """Of a conditional, the branch that takes longest."""
-    clocks = list[Clock]()
-    for inside, given, _ in entered(program, conditional, scalars):
-        clocks.append(copy.deepcopy(clock))
-        _run(program, inside, given, clocks[-1])
-    slowest = max(clocks, key=lambda each: each.now)
-    clock.now, clock.busy_until = slowest.now, slowest.busy_until
+    if rounds == 0:
+        return clock
+    first = _after(program, body, arguments, clock)
+    if rounds == 1:
+        return first
+    second = _after(program, body, arguments, first)
+    second.now += (rounds - 2) * (second.now - first.now)
+    second.busy_until += (rounds - 2) * (second.busy_until - first.busy_until)
+    return second
 
 
 def without_estimate(program: Program) -> dict[str, int | None]:
@@ -268,36 +232,30 @@ def without_estimate(program: Program) -> dict[str, int | None]:
 
 
 def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
-    opcode, shape = instruction.opcode, instruction.shape
-    if opcode in COPIES:
-        return {array.space for array in copied(instruction)} - {MAIN, CHIP} != set()
-    if (
-        instruction.estimated_cycles is not None
-        or opcode in FREE
-        or opcode.endswith(("-done", "-update"))
-    ):
+    shape = instruction.shape
+    if instruction.opcode in COPIES:
+        return not {array.space for array in copied(instruction)} <= {MAIN, CHIP}
+    if instruction.estimated_cycles is not None or moves_nothing(instruction):
         return False
     # Scalars are computed beside everything else.
     scalar = isinstance(shape, Array) and not shape.dims
-    return not scalar and not FREE_CALLS & {_target(each) for each in _parts(program, instruction)}
+    return not scalar and not FREE_CALLS & set(map(_target, _parts(program, instruction)))
 
 
 def _label(program: Program, instruction: Instruction) -> str:
     parts = _parts(program, instruction)
     kinds = {each.opcode.removesuffix("-start") for each in parts}
-    telling = next((kind for kind in TELLING if kind in kinds), None)
-    target = next(filter(None, map(_target, parts)), None)
+    telling = next((kind for kind in TELLING if kind in kinds), "")
+    target = next(filter(None, map(_target, parts)), "")
     return telling or target or instruction.opcode.removesuffix("-start")
 
 
 def _parts(program: Program, instruction: Instruction) -> tuple[Instruction, ...]:
     """What a fusion or an asynchronous call is made of; else the instruction itself."""
-    called = instruction.called("calls") or (
-        instruction.opcode == "call-start" and instruction.called("to_apply")
-    )
-    return program.computations[called].instructions if called else (instruction,)
+    calls = instruction.called() or instruction.opcode == "call-start"
+    return program.inside(instruction).instructions if calls else (instruction,)
 
 
-def _target(instruction: Instruction) -> str | None:
+def _target(instruction: Instruction) -> str:
     found = re.search(r'custom_call_target="([^"]*)"', instruction.text)
-    return found[1] if found else None
+    return found[1] if found else ""

@@ -4,11 +4,11 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hlo_surgery.torch.aten import TABLE
 from hlo_surgery.torch.aten.operators import Made
-from hlo_surgery.torch.aten.table import TABLE
 from hlo_surgery.torch.draws import is_draw
 from hlo_surgery.torch.lines import at_lines, lines_of, refusal_at
-from hlo_surgery.torch.pytorch import Node, map_arg, torch
+from hlo_surgery.torch.pytorch import map_arg
 from hlo_surgery.torch.refused import UNKNOWN_HELP
 from hlo_surgery.torch.tensors import dtype_of
 
@@ -50,16 +50,7 @@ def _called(node: Any, values: dict[Any, Any]) -> Any:
 
 def _made(node: Any) -> Made:
     first = _first(node.meta["val"])
-    return Made(tuple(first.shape), dtype_of(first.dtype), _common(node))
-
-
-def _common(node: Any) -> Any:
-    """The dtype to which PyTorch promotes the first two operands."""
-    operands = [x.meta["val"] if isinstance(x, Node) else x for x in node.args[:2]]
-    kinds = [x for x in operands if isinstance(x, torch.Tensor | bool | int | float | complex)]
-    if not any(isinstance(x, torch.Tensor) for x in kinds):
-        return None
-    return dtype_of(torch.result_type(*kinds) if len(kinds) == 2 else kinds[0].dtype)
+    return Made(tuple(first.shape), dtype_of(first.dtype))
 
 
 def _first(value: Any) -> Any:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from hlo_surgery.torch.lines import NotedLines
+from hlo_surgery.torch.aten import TABLE
 from hlo_surgery.torch.modules import Held
 from hlo_surgery.torch.pytorch import (
     Interpreter,
     Module,
     aten,
-    default_decompositions,
+    decomposition_table,
     get_decompositions,
     make_fx,
     noted_in_graphs,
@@ -27,33 +27,6 @@ from hlo_surgery.torch.refused import Refusing, check_known, check_unchanged
 
 # It changes its running averages without saying so, which functionalizing would not see.
 UNSAID = (aten.native_batch_norm,)
-# What core aten has, and others make.
-TAKEN_APART = (
-    aten._log_softmax,
-    aten._native_batch_norm_legit,
-    aten._native_batch_norm_legit_no_training,
-    aten._softmax,
-    aten.addmm,
-    aten.addmv,
-    aten.col2im,
-    aten.elu,
-    aten.hardtanh,
-    aten.leaky_relu,
-    aten.linalg_vector_norm,
-    aten.native_dropout,
-    aten.native_layer_norm,
-    aten.reflection_pad1d,
-    aten.reflection_pad2d,
-    aten.reflection_pad3d,
-    aten.replication_pad2d,
-    aten.replication_pad3d,
-    aten.upsample_bilinear2d,
-    aten.upsample_linear1d,
-    aten.upsample_nearest1d,
-    aten.upsample_nearest2d,
-    aten.upsample_nearest3d,
-    aten.upsample_trilinear3d,
-)
 
 
 class Graph(NamedTuple):
@@ -84,11 +57,19 @@ def gradient_graph(
         names = [node.target for node in first.graph.nodes if node.op == "get_attr"]
         constants = {name: getattr(first, name) for name in dict.fromkeys(names)}
         run = torch.func.functionalize(_run(first, list(constants)), remove="mutations_and_views")
-        table = {**default_decompositions(), **get_decompositions(TAKEN_APART)}
+        table = {op: made for op, made in decomposition_table.items() if _is_taken_apart(op)}
         whole = [*inputs, *(x.detach() for x in constants.values())]
         second = _traced(run, whole, table)
     check_known(second.graph.nodes)
     return Graph(list(second.graph.nodes), list(constants.values()))
+
+
+def _is_taken_apart(op: Any) -> bool:
+    """Whether PyTorch takes it apart, into its own primitives: it has no function here, and draws
+    nothing, which the parts would draw otherwise (dropout's are no others).
+    """
+    draws = torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+    return str(op) not in TABLE and (not draws or op is aten.native_dropout.default)
 
 
 def _contexts() -> list[Any]:
@@ -138,8 +119,7 @@ def _gradient(
         state = {**trained, **frozen, **buffers}
         state = {f"module.{name}": value for name, value in state.items()}
         own = _Loss(module, lambda module: call(loss, module, arrays))
-        # The one that is entered last is told first.
-        with Refusing(), NotedLines():
+        with Refusing():
             value = torch.func.functional_call(own, state)
             check_loss(value)
             found = torch.autograd.grad(value, list(trained.values()), materialize_grads=True)

@@ -1,6 +1,5 @@
 """Lines: which line of the user's made each operator of a traced graph, forward and backward."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, FunctionType
@@ -30,7 +29,7 @@ class Line(NamedTuple):
 
 
 class NotedLines(DispatchMode):
-    """While it is entered, fx notes at each operator the layer's line and the user's own.
+    """A mode that has fx note at each operator the layer's line and the user's own.
 
     A gradient's operators have the lines of what they are the gradient of: autograd numbers its
     nodes as the forward pass makes them.
@@ -40,12 +39,8 @@ class NotedLines(DispatchMode):
         super().__init__()
         self._forward: dict[int, list[Line]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As PyTorch calls it."""
-        self._note(inspect.currentframe())
-        return func(*args, **(kwargs or {}))
-
-    def _note(self, called: FrameType | None) -> None:
+    def note(self, called: FrameType | None) -> None:
+        """The line above a call of an operator, at that."""
         found = _lines_above(called.f_back if called else None)
         number = backward_number()
         if number is None:

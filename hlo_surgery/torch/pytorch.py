@@ -9,7 +9,7 @@ from typing import Any
 torch: Any = import_module("torch")
 make_fx: Any = import_module("torch.fx.experimental.proxy_tensor").make_fx
 get_decompositions: Any = import_module("torch._decomp").get_decompositions
-default_decompositions: Any = import_module("torch.export").default_decompositions
+decomposition_table: Any = import_module("torch._decomp").decomposition_table
 map_arg: Any = import_module("torch.fx.node").map_arg
 noted_in_graphs: Any = import_module("torch.fx.traceback")
 sdpa: Any = import_module("torch.nn.attention")

@@ -4,13 +4,14 @@ What a tensor holds decides on no branch and on no shape, nothing is changed but
 back, and no example's gradient rests on the others' statistics.
 """
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from hlo_surgery.torch.aten.table import TABLE
+from hlo_surgery.torch.aten import TABLE
 from hlo_surgery.torch.draws import is_draw
-from hlo_surgery.torch.lines import current_lines, lines_of, refusal_at
-from hlo_surgery.torch.pytorch import DispatchMode, Node, aten, torch
+from hlo_surgery.torch.lines import NotedLines, current_lines, lines_of, refusal_at
+from hlo_surgery.torch.pytorch import Node, aten, torch
 
 DECIDED = "what a tensor holds decides here how the program goes on, or what shape a tensor has"
 DECIDED_HELP = "choose with torch.where, or weigh by 0 and 1; pass what is known before as a number"
@@ -25,11 +26,14 @@ FLAGS = (torch.bool, torch.uint8)
 BATCH_NORM = "torch/nn/modules/batchnorm.py"
 
 
-class Refusing(DispatchMode):
-    """While it is entered, an operator that no graph can hold raises Refusal."""
+class Refusing(NotedLines):
+    """While it is entered, lines are noted, and an operator that no graph can hold raises
+    Refusal.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As PyTorch calls it."""
+        self.note(inspect.currentframe())
         if _decides(func, args):
             raise refusal_at(current_lines(), str(func), DECIDED, DECIDED_HELP)
         if _normalises(func, args):

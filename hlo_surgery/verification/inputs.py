@@ -13,7 +13,7 @@ from hlo_surgery.module import Port
 from hlo_surgery.requests.request import Request
 from hlo_surgery.verification.tolerances import Array
 
-Arrays = list[np.ndarray[Any, Any]]
+Arrays = list[Array]
 Order = np.ndarray[Any, np.dtype[np.int64]]
 # What goes over the examples' numbers: a place for a progress bar.
 Each = Callable[[Sequence[int]], Iterable[int]]
@@ -29,7 +29,7 @@ def draw_inputs(arguments: Sequence[Port], seed: int = 0) -> Arrays:
     return [_draw(generator, port) for port in arguments]
 
 
-def _draw(generator: np.random.Generator, port: Port) -> np.ndarray[Any, Any]:
+def _draw(generator: np.random.Generator, port: Port) -> Array:
     if not is_inexact(port.dtype):
         return generator.integers(0, 2, port.shape).astype(port.dtype)
     numbers = 0.5 * generator.normal(size=(2, *port.shape))
@@ -53,7 +53,7 @@ def pick_examples(arrays: Sequence[Any], batch: Mapping[int, int], order: Order)
     ]
 
 
-def _picked(array: np.ndarray[Any, Any], axis: int, order: Order) -> np.ndarray[Any, Any]:
+def _picked(array: Array, axis: int, order: Order) -> Array:
     rows = array.shape[axis] // len(order)
     places = np.asarray(order)[:, None] * rows + np.arange(rows)
     return np.take(array, places.ravel(), axis)
@@ -69,7 +69,7 @@ def perturbed(
     """
     generator = np.random.default_rng(seed)
 
-    def moved(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def moved(array: Array) -> Array:
         signs = generator.choice([-1.0, 1.0], array.shape)
         wide = array.astype(
             np.result_type(array.dtype, np.float64) if array.dtype.kind in "fc" else np.float64

@@ -194,25 +194,13 @@ class Runs:
         """The example's own gradients and loss, by output number, and up to what each entry is
         known.
         """
-        same, inputs = np.full(len(self.real), example), (self.inputs, *self._rounded)
-        copies = [self._batch_of(same, arrays) for arrays in inputs]
-        outputs, allowed = self._known(copies, f"copies of example {example}")
-        return (
-            {k: x / self._terms for k, x in outputs.items()},
-            {k: x / self._terms for k, x in allowed.items()},
-        )
-
-    def _known(
-        self, batches: Sequence[Sequence[Any]], what: str
-    ) -> tuple[dict[int, Array], dict[int, Array]]:
-        """What is held of a batch, by output number, and up to what each entry is known; behind it
-        come the same rounded.
-        """
-        plain, *rounded = batches
-        outputs = self.run(plain, what)
+        same, what = np.full(len(self.real), example), f"copies of example {example}"
+        outputs = self.run(self._batch_of(same), what)
+        rounded = [self._batch_of(same, arrays) for arrays in self._rounded]
         noise = self._rounding(outputs, rounded, what)
-        allowed = {k: noise[k] + self.tolerance * np.abs(outputs[k]) for k in self._held}
-        return {k: outputs[k] for k in self._held}, allowed
+        known = {k: noise[k] + self.tolerance * np.abs(outputs[k]) for k in self._held}
+        own = {k: outputs[k] / self._terms for k in self._held}
+        return own, {k: allowed / self._terms for k, allowed in known.items()}
 
 
 # The function's module for so many copies of one example, and its arrays for each of some examples.

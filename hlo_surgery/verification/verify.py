@@ -6,26 +6,23 @@ changed) - y(b changed) + y(both changed) vanishes for disjoint sets a and b of 
 a sum of the examples' own contributions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.plan import Plan
-from hlo_surgery.requests.options import PlanningOptions
-from hlo_surgery.requests.request import Batch, LossReduction, OnMixing, Request, make_request
+from hlo_surgery.requests.request import Request, request_by
 from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewritten_function import WithStatistics, refuse_others
-from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.verification.expectations import is_held
-from hlo_surgery.verification.inputs import Arrays, Each, draw_inputs, with_flags
+from hlo_surgery.verification.inputs import Each, draw_inputs, with_flags
 from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
 from hlo_surgery.verification.tolerances import Comparison, Verdict
 
@@ -64,42 +61,18 @@ def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
 def verify_module(
     module: Source,
     *,
-    batch: Batch,
-    statistics: Statistic | Mapping[str, Statistic],
-    gradients: Sequence[str | int] | None = None,
-    loss: str | int | None = None,
-    loss_reduction: LossReduction = "mean",
-    on_mixing: OnMixing = "refuse",
-    is_real: str | int | None = None,
-    custom_calls: CallAxes | None = None,
-    rows_per_example: int = 1,
-    segments: Any = None,
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
     each: Each = iter,
-    **planning: Unpack[PlanningOptions],
+    **keywords: Any,
 ) -> Verdict:
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
     random ones, as `verify` says.
     """
     original = load(module)
-    rewritten = rewrite_module(
-        original,
-        batch=batch,
-        statistics=statistics,
-        gradients=gradients,
-        loss=loss,
-        loss_reduction=loss_reduction,
-        on_mixing=on_mixing,
-        is_real=is_real,
-        custom_calls=custom_calls,
-        rows_per_example=rows_per_example,
-        segments=segments,
-        **planning,
-    )
-    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
-    request = make_request(original, batch, statistics, gradients, *how, segments=segments)
-    drawn = _drawn(original, request, seed) if inputs is None else inputs
+    rewritten = rewrite_module(original, **keywords)
+    request = request_by(original, keywords)
+    drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     verdict = _named(
         verify_rewritten(original, rewritten, request, arrays, each), original, rewritten, request
@@ -125,10 +98,6 @@ def _named(verdict: Verdict, original: Module, rewritten: Module, request: Reque
     assert rewritten.plan is not None
     doubting = _doubting(verdict, rewritten.plan)
     return replace(_lacking(doubting, original, request), taken=rewritten.plan.taken())
-
-
-def _drawn(original: Module, request: Request, seed: int) -> Arrays:
-    return with_flags(draw_inputs(original.arguments, seed), request)
 
 
 def _doubting(verdict: Verdict, plan: Plan) -> Verdict:
@@ -181,17 +150,6 @@ def _without(verdict: Verdict, unheld: Sequence[str]) -> Verdict:
         verdict="equivalent" if others else "not applicable",
         why=f"{verdict.why}; {what}" if others else what,
     )
-
-
-def second_differences(
-    original: Module, request: Request, inputs: Sequence[Any]
-) -> list[Comparison]:
-    """The mixed second difference of each gradient output: one that does not pass proves it not
-    separable.
-
-    Raises NotFinite where the original returns NaN or infinity.
-    """
-    return in_clean_config(lambda: Runs(original, request, inputs).second_differences())
 
 
 def _judge(

@@ -71,6 +71,10 @@ FUNCTIONS = {
     "entropies": lambda h: F.binary_cross_entropy_with_logits(h, torch.full_like(h, 0.3)),
     "cross entropy": lambda h: F.cross_entropy(h, LABELS, label_smoothing=0.1),
     "divergence": lambda h: F.kl_div(torch.log_softmax(h, -1), torch.full_like(h, 1 / 6)),
+    "special": lambda h: torch.lgamma(h * h + 1) + torch.erfinv(torch.tanh(h)),
+    "guarded": lambda h: torch.nan_to_num(h) + torch.logaddexp(h, -h) + torch.isnan(h),
+    "chunks": lambda h: torch.cat([*h.chunk(2, 1)[::-1], *h.split(4, 1)], 1),
+    "drawn": F.gumbel_softmax,
     "dropout": lambda h: F.dropout(h, 0.5) + torch.rand_like(h),
     "dropped channels": lambda h: F.dropout2d(h[..., None, None]),
 }  # fmt: skip

@@ -83,7 +83,7 @@ def test_names_are_escaped(pages):
 def test_contractions_tails_gradients_and_refusals_are_shown(pages):
     """Gradients of two layers that are alike are shown once; a refusal beside its line."""
     shown = {
-        name: re.findall(r'<g class="box (\w+)"[^>]*><title>(.*)', pages[name][0].read_text())
+        name: re.findall(r'<g class="box (\w+)"[^>]*><title>([^<\n]*)', pages[name][0].read_text())
         for name in ("separable", "refused")
     }
     kinds = [kind for kind, _ in shown["separable"]]

@@ -10,7 +10,7 @@ from jax.lax import Precision
 from hlo_surgery.torch.aten.operators import Made, operator
 
 
-@operator("mm.default", "bmm.default", "mv.default", "dot.default")
+@operator("mm.default", "bmm.default")
 def _matmul(_: Made, x: Any, y: Any) -> Any:
     return jnp.matmul(x, y, precision=Precision.HIGHEST)
 
@@ -26,8 +26,8 @@ def _trilinear(_: Made, *how: Any) -> Any:
 
 
 @operator("convolution.default")
-def _convolution(_: Made, x: Any, weight: Any, bias: Any, *how: Any) -> Any:
-    convolved = _convolved(x, weight, *how)
+def _convolution(made: Made, x: Any, weight: Any, bias: Any, *how: Any) -> Any:
+    convolved = _convolved(made.shape, x, weight, *how)
     if bias is None:
         return convolved
     return convolved + bias.reshape(-1, *[1] * (x.ndim - 2))
@@ -41,66 +41,46 @@ def _convolution_backward(
     *how, wanted = how_and_wanted
     of_x = of_weight = of_bias = None
     if wanted[0]:
-        (of_x,) = jax.linear_transpose(lambda x: _convolved(x, weight, *how), x)(cotangent)
+        back = jax.linear_transpose(lambda x: _convolved(cotangent.shape, x, weight, *how), x)
+        (of_x,) = back(cotangent)
     if wanted[1]:
-        transpose = jax.linear_transpose(lambda weight: _convolved(x, weight, *how), weight)
-        (of_weight,) = transpose(cotangent)
+        back = jax.linear_transpose(lambda w: _convolved(cotangent.shape, x, w, *how), weight)
+        (of_weight,) = back(cotangent)
     if wanted[2]:
         of_bias = jnp.sum(cotangent, axis=(0, *range(2, cotangent.ndim)))
     return [of_x, of_weight, of_bias]
 
 
 def _convolved(
+    shape: Sequence[int],
     x: Any,
     weight: Any,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     transposed: bool,
-    output_padding: Sequence[int],
+    _: Any,
     groups: int,
 ) -> Any:
     """Examples, channels and places in this order; weights [out, in / groups, *places], those of a
-    transposed convolution [in, out / groups, *places].
+    transposed convolution, which makes this `shape`, [in, out / groups, *places].
     """
-    stride, padding, dilation, output_padding = (
-        _each(sizes, x.ndim - 2) for sizes in (stride, padding, dilation, output_padding)
+    stride, padding, dilation = (
+        list(sizes) * (x.ndim - 2) if len(sizes) == 1 else list(sizes)
+        for sizes in (stride, padding, dilation)
     )
+
+    def correlated(x: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            x,
+            weight,
+            stride,
+            [(p, p) for p in padding],
+            rhs_dilation=dilation,
+            feature_group_count=groups,
+            precision=Precision.HIGHEST,
+        )
+
     if not transposed:
-        pads = [(p, p) for p in padding]
-        return _correlated(x, weight, stride, pads, [1] * len(stride), dilation, groups)
-    reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-    sides = zip(reach, padding, output_padding, strict=True)
-    pads = [(r - p, r - p + more) for r, p, more in sides]
-    turned = _turned(weight, groups)
-    return _correlated(x, turned, [1] * len(stride), pads, stride, dilation, groups)
-
-
-def _turned(weight: Any, groups: int) -> Any:
-    """The weights of the convolution that a transposed one is: flipped, each group's in and out
-    exchanged.
-    """
-    ins, outs, *places = weight.shape
-    grouped = weight.reshape(groups, ins // groups, outs, *places)
-    exchanged = jnp.swapaxes(grouped, 1, 2).reshape(groups * outs, ins // groups, *places)
-    return jnp.flip(exchanged, tuple(range(2, weight.ndim)))
-
-
-def _correlated(
-    x: Any, weight: Any, stride: Any, pads: Any, spread: Any, dilation: Any, groups: int
-) -> Any:
-    return jax.lax.conv_general_dilated(
-        x,
-        weight,
-        tuple(stride),
-        pads,
-        lhs_dilation=tuple(spread),
-        rhs_dilation=tuple(dilation),
-        feature_group_count=groups,
-        precision=Precision.HIGHEST,
-    )
-
-
-def _each(sizes: Sequence[int], count: int) -> list[int]:
-    """A size for each place, where PyTorch may have one for all."""
-    return list(sizes) * count if len(sizes) == 1 else list(sizes)
+        return correlated(x)
+    return jax.linear_transpose(correlated, jax.ShapeDtypeStruct(shape, x.dtype))(x)[0]

@@ -17,11 +17,6 @@ def _embedding(_: Made, weight: Any, indices: Any, *__: Any, **___: Any) -> Any:
     return jnp.take(weight, indices, axis=0, mode="fill")
 
 
-@operator("index_select.default")
-def _index_select(_: Made, x: Any, dim: int, index: Any) -> Any:
-    return jnp.take(x, index, axis=dim, mode="fill")
-
-
 @operator("index.Tensor", "_unsafe_index.Tensor")
 def _index(_: Made, x: Any, indices: Any) -> Any:
     return x.at[_places(indices)].get(mode="fill")

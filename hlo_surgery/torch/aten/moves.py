@@ -1,5 +1,6 @@
 """Moves: what makes of tensors others with the same numbers in them, elsewhere."""
 
+import itertools
 import math
 from typing import Any
 
@@ -17,6 +18,8 @@ from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator
     "detach_copy.default",
     "lift_fresh.default",
     "lift_fresh_copy.default",
+    "prims.clone.default",
+    "prims.view_of.default",
 )
 def _itself(_: Made, x: Any, **__: Any) -> Any:
     return x
@@ -24,6 +27,9 @@ def _itself(_: Made, x: Any, **__: Any) -> Any:
 
 @operator(
     "_unsafe_view.default",
+    "prims.collapse_view.default",
+    "prims.split_dim.default",
+    "prims.squeeze.default",
     "squeeze.default",
     "squeeze.dim",
     "squeeze.dims",
@@ -40,20 +46,14 @@ def _reshape(made: Made, x: Any, *_: Any) -> Any:
     return jnp.reshape(x, made.shape)
 
 
-@operator("expand.default", "expand_copy.default", "prims.broadcast_in_dim.default")
-def _expand(made: Made, x: Any, sizes: Any, dims: Any = None, **_: Any) -> Any:
-    places = range(len(made.shape) - x.ndim, len(made.shape)) if dims is None else dims
-    return jax.lax.broadcast_in_dim(x, made.shape, tuple(places))
+@operator("prims.broadcast_in_dim.default")
+def _expand(made: Made, x: Any, _: Any, dims: Any) -> Any:
+    return jax.lax.broadcast_in_dim(x, made.shape, tuple(dims))
 
 
-@operator("permute.default", "permute_copy.default")
+@operator("permute.default", "permute_copy.default", "prims.transpose.default")
 def _permute(_: Made, x: Any, dims: Any) -> Any:
     return jnp.transpose(x, dims_of(dims, x.ndim))
-
-
-@operator("transpose.int", "transpose_copy.int")
-def _transpose(_: Made, x: Any, first: int, second: int) -> Any:
-    return jnp.swapaxes(x, first, second) if x.ndim else x
 
 
 @operator("select.int", "select_copy.int")
@@ -63,7 +63,7 @@ def _select(_: Made, x: Any, dim: int, index: int) -> Any:
 
 @operator("slice.Tensor", "slice_copy.Tensor")
 def _slice(_: Made, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    return x[_along(x, dim, slice(start, end, step))]
+    return x[(*[slice(None)] * (dim % x.ndim), slice(start, end, step))]
 
 
 @operator("diagonal.default", "diagonal_copy.default")
@@ -73,25 +73,15 @@ def _diagonal(_: Made, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 
 @operator("split_with_sizes.default", "split_with_sizes_copy.default")
 def _split(_: Made, x: Any, sizes: Any, dim: int = 0) -> list[Any]:
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    pairs = zip(starts, sizes, strict=True)
-    return [jax.lax.slice_in_dim(x, start, start + size, axis=dim) for start, size in pairs]
+    return jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=dim)
 
 
 @operator("split.Tensor", "split_copy.Tensor")
 def _split_evenly(_: Made, x: Any, size: int, dim: int = 0) -> list[Any]:
-    starts = range(0, max(x.shape[dim], 1), max(size, 1))
-    ends = [min(start + size, x.shape[dim]) for start in starts]
-    pairs = zip(starts, ends, strict=True)
-    return [jax.lax.slice_in_dim(x, start, end, axis=dim) for start, end in pairs]
+    return jnp.split(x, [*range(size, x.shape[dim], size)] if size else [], axis=dim)
 
 
-@operator("unbind.int", "unbind_copy.int")
-def _unbind(_: Made, x: Any, dim: int = 0) -> list[Any]:
-    return [jax.lax.index_in_dim(x, i, dim, keepdims=False) for i in range(x.shape[dim])]
-
-
-@operator("cat.default")
+@operator("cat.default", "prims.cat.default")
 def _cat(made: Made, tensors: Any, dim: int = 0) -> Any:
     """PyTorch takes any number of empty tensors of one dimension along."""
     kept = [x for x in tensors if x.ndim == len(made.shape) and x.shape != (0,)]
@@ -108,14 +98,9 @@ def _unfold(made: Made, x: Any, dim: int, size: int, step: int) -> Any:
     return jnp.stack([jnp.moveaxis(cut, dim, -1) for cut in cuts], axis=dim % x.ndim)
 
 
-@operator("flip.default")
+@operator("prims.rev.default")
 def _flip(_: Made, x: Any, dims: Any) -> Any:
-    return jnp.flip(x, tuple(dims)) if dims else x
-
-
-@operator("repeat.default")
-def _repeat(_: Made, x: Any, repeats: Any) -> Any:
-    return jnp.tile(x, tuple(repeats))
+    return jnp.flip(x, tuple(dims))
 
 
 @operator("constant_pad_nd.default")
@@ -131,18 +116,6 @@ def _copy(made: Made, x: Any, source: Any, *_: Any) -> Any:
     return jnp.broadcast_to(array(source, made.dtype), x.shape)
 
 
-@operator("select_scatter.default")
-def _select_scatter(made: Made, x: Any, source: Any, dim: int, index: int) -> Any:
-    return x.at[_along(x, dim, index)].set(array(source, made.dtype))
-
-
-@operator("slice_scatter.default")
-def _slice_scatter(
-    made: Made, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Any:
-    return x.at[_along(x, dim, slice(start, end, step))].set(array(source, made.dtype))
-
-
 @operator("diagonal_scatter.default")
 def _diagonal_scatter(
     made: Made, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
@@ -151,8 +124,3 @@ def _diagonal_scatter(
     flat = jnp.diagonal(places, offset, dim1, dim2)
     values = array(source, made.dtype)
     return x.ravel().at[flat.ravel()].set(values.ravel()).reshape(x.shape)
-
-
-def _along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
-    """The index that takes all of the dimensions before."""
-    return (*[slice(None)] * (dim % x.ndim), index)

@@ -16,13 +16,10 @@ TABLE: dict[str, Operator] = {}
 
 
 class Made(NamedTuple):
-    """What PyTorch says that an operator makes, or of several results the first: its shape and
-    dtype. `common`: the dtype to which PyTorch promotes its operands.
-    """
+    """What PyTorch says that an operator makes, or of several results the first."""
 
     shape: tuple[int, ...]
     dtype: Any
-    common: Any
 
 
 def operator(*names: str) -> Callable[[Operator], Operator]:

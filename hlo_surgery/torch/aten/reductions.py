@@ -1,5 +1,6 @@
 """Reductions over dimensions, cumulation along one, and what sorts along one."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,81 +9,44 @@ import jax.numpy as jnp
 from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator
 
 
-@operator("sum.dim_IntList", "sum.default")
-def _sum(made: Made, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    return jnp.sum(array(x, made.dtype), axis=dims_of(dim, x.ndim), keepdims=keepdim)
+def _reduced(function: Any, made: Made, x: Any, dims: Any, **_: Any) -> Any:
+    return function(array(x, made.dtype), axis=dims_of(dims, x.ndim))
 
 
-@operator("mean.dim", "mean.default")
-def _mean(made: Made, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    return jnp.mean(array(x, made.dtype), axis=dims_of(dim, x.ndim), keepdims=keepdim)
+def _cumulated(function: Any, made: Made, x: Any, dim: int, **_: Any) -> Any:
+    return function(array(x, made.dtype), axis=dim) if x.ndim else array(x, made.dtype)
 
 
-@operator("prod.default")
-def _prod(made: Made, x: Any, **_: Any) -> Any:
-    return jnp.prod(array(x, made.dtype))
+def _place(function: Any, _: Made, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return function(x, axis=dim, keepdims=keepdim)
 
 
-@operator("prod.dim_int")
-def _prod_along(made: Made, x: Any, dim: int, keepdim: bool = False, **_: Any) -> Any:
-    return jnp.prod(array(x, made.dtype), axis=dim, keepdims=keepdim)
+def _extreme(value: Any, place: Any, _: Made, x: Any, dim: int, keepdim: bool = False) -> Any:
+    return value(x, dim, keepdims=keepdim), place(x, dim, keepdims=keepdim)
 
 
-@operator("amax.default")
-def _amax(_: Made, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.max(x, axis=dims_of(dim, x.ndim), keepdims=keepdim)
+for _name, _function in (
+    ("prims.sum.default", partial(_reduced, jnp.sum)),
+    ("prims.prod.default", partial(_reduced, jnp.prod)),
+    ("prims.amax.default", partial(_reduced, jnp.max)),
+    ("prims.amin.default", partial(_reduced, jnp.min)),
+    ("cumsum.default", partial(_cumulated, jnp.cumsum)),
+    ("cumprod.default", partial(_cumulated, jnp.cumprod)),
+    ("argmax.default", partial(_place, jnp.argmax)),
+    ("argmin.default", partial(_place, jnp.argmin)),
+    ("max.dim", partial(_extreme, jnp.max, jnp.argmax)),
+    ("min.dim", partial(_extreme, jnp.min, jnp.argmin)),
+):
+    operator(_name)(_function)
 
 
-@operator("amin.default")
-def _amin(_: Made, x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.min(x, axis=dims_of(dim, x.ndim), keepdims=keepdim)
-
-
-@operator("any.default", "any.dim", "any.dims")
-def _any(_: Made, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return jnp.any(array(x, bool), axis=dims_of(dim, x.ndim), keepdims=keepdim)
-
-
-@operator("argmax.default")
-def _argmax(_: Made, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return jnp.argmax(x, axis=dim, keepdims=keepdim)
-
-
-@operator("argmin.default")
-def _argmin(_: Made, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return jnp.argmin(x, axis=dim, keepdims=keepdim)
-
-
-@operator("max.dim")
-def _max(_: Made, x: Any, dim: int, keepdim: bool = False) -> Any:
-    return jnp.max(x, dim, keepdims=keepdim), jnp.argmax(x, dim, keepdims=keepdim)
-
-
-@operator("min.dim")
-def _min(_: Made, x: Any, dim: int, keepdim: bool = False) -> Any:
-    return jnp.min(x, dim, keepdims=keepdim), jnp.argmin(x, dim, keepdims=keepdim)
-
-
-@operator("var.correction")
-def _var(made: Made, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
-    return _variance(made, x, dim, correction, keepdim)[0]
-
-
-@operator("var_mean.correction")
-def _var_mean(
-    made: Made, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> Any:
-    return _variance(made, x, dim, correction, keepdim)
-
-
-def _variance(made: Made, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
-    """The variance and the mean; by default Bessel's correction, a one, is made."""
-    dims = dims_of(dim, x.ndim)
-    mean = jnp.mean(x, axis=dims, keepdims=True)
-    squares = jnp.sum(jnp.square(x - mean), axis=dims, keepdims=keepdim)
-    count = x.size // max(mean.size, 1)
-    freedom = max(count - (1 if correction is None else correction), 0)
-    return squares / array(freedom, made.dtype), mean if keepdim else jnp.squeeze(mean, dims)
+@operator("prims.var.default")
+def _var(made: Made, x: Any, dims: Any, correction: Any = 1, **_: Any) -> Any:
+    """By default Bessel's correction, a one, is made."""
+    axes = dims_of(dims, x.ndim)
+    mean = jnp.mean(x, axis=axes, keepdims=True)
+    freedom = max(x.size // max(mean.size, 1) - (1 if correction is None else correction), 0)
+    return jnp.sum(jnp.square(x - mean), axis=axes) / array(freedom, made.dtype)
 
 
 @operator("native_group_norm.default")
@@ -110,16 +74,6 @@ def _group_norm(
     shifted = scaled if bias is None else scaled + bias.reshape(along)
     flat = [jnp.squeeze(each, -1).astype(made.dtype) for each in (mean, rstd)]
     return shifted.astype(made.dtype), flat[0], flat[1]
-
-
-@operator("cumsum.default")
-def _cumsum(made: Made, x: Any, dim: int, **_: Any) -> Any:
-    return jnp.cumsum(array(x, made.dtype), axis=dim) if x.ndim else array(x, made.dtype)
-
-
-@operator("cumprod.default")
-def _cumprod(made: Made, x: Any, dim: int, **_: Any) -> Any:
-    return jnp.cumprod(array(x, made.dtype), axis=dim) if x.ndim else array(x, made.dtype)
 
 
 @operator("sort.default")

@@ -1,6 +1,10 @@
-"""Windows: pooling along the last dimensions."""
+"""Windows: pooling along the last dimensions.
 
-import itertools
+Resampling along them: each place of the result is a weighted sum of places. That is a product with
+one matrix for each dimension, whose transposes are the gradients. PyTorch itself makes the
+matrices, of places one at a time.
+"""
+
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -9,8 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import Precision
 
 from hlo_surgery.torch.aten.operators import Made, array, operator
+from hlo_surgery.torch.pytorch import aten, torch
 
 
 @operator("avg_pool2d.default", "avg_pool3d.default")
@@ -22,32 +28,6 @@ def _avg_pool(made: Made, x: Any, *how: Any) -> Any:
 def _avg_pool_backward(_: Made, cotangent: Any, x: Any, *how: Any) -> Any:
     transpose = jax.linear_transpose(lambda x: _averages(x, cotangent.shape, *how), x)
     return transpose(cotangent)[0]
-
-
-def _max_pool(
-    count: int,
-    made: Made,
-    x: Any,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Any:
-    """The largest numbers and where they lie, counted row by row over the places of one channel."""
-    kernel, dilation = _each(kernel, count), _each(dilation, count)
-    stride, padding = _each(stride, count) or kernel, _each(padding, count)
-    places = np.arange(math.prod(x.shape[-count:])).reshape(x.shape[-count:])
-    lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
-    how = (made.shape[-count:], kernel, stride, padding, dilation)
-    values = _stacked(x, array(lowest, x.dtype), *how)
-    numbers = _stacked(jnp.asarray(places), jnp.asarray(0), *how)
-    # The first of what is as large; a NaN is larger than all numbers.
-    chosen = jnp.argmax(values, axis=0)
-    found = jnp.take_along_axis(values, chosen[None], axis=0)[0]
-    numbers = numbers.reshape(len(numbers), *[1] * (x.ndim - count), *made.shape[-count:])
-    numbers = jnp.broadcast_to(numbers, values.shape)
-    return found, jnp.take_along_axis(numbers, chosen[None], axis=0)[0]
 
 
 def _max_pool_backward(count: int, _: Made, cotangent: Any, x: Any, *how_and_indices: Any) -> Any:
@@ -66,7 +46,6 @@ def _max_pool_backward(count: int, _: Made, cotangent: Any, x: Any, *how_and_ind
 
 
 for _count in (2, 3):
-    operator(f"max_pool{_count}d_with_indices.default")(partial(_max_pool, _count))
     operator(f"max_pool{_count}d_with_indices_backward.default")(
         partial(_max_pool_backward, _count)
     )
@@ -119,29 +98,69 @@ def _windows_reach(
     return [(p, (m - 1) * s + k - n - p) for n, m, k, s, p in each]
 
 
-def _stacked(
-    x: Any,
-    outside: Any,
-    made: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Any:
-    """All windows' first numbers, their second ones, and so on: [prod(kernel), ..., *made]."""
-    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
-    pads = _windows_reach(x.shape[-len(made) :], made, reach, stride, padding)
-    config = [*[(0, 0, 0)] * (x.ndim - len(made)), *((*pad, 0) for pad in pads)]
-    padded = jax.lax.pad(x, outside, config)
-    found: list[Any] = []
-    for offset in itertools.product(*map(range, kernel)):
-        starts = [o * d for o, d in zip(offset, dilation, strict=True)]
-        each = zip(starts, made, stride, strict=True)
-        found.append(padded[(..., *(slice(a, a + (m - 1) * s + 1, s) for a, m, s in each))])
-    return jnp.stack(found)
-
-
 def _each(sizes: Any, count: int) -> list[int]:
     """A size for each dimension, where PyTorch may have one for all, or none."""
     given = [sizes] if isinstance(sizes, int) else list(sizes)
     return given * count if len(given) == 1 else given
+
+
+# Of one dimension: a matrix [places made, places].
+Weights = Sequence[Any]
+
+
+@operator("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
+def _adaptive_average(_: Made, x: Any, sizes: Sequence[int]) -> Any:
+    return _resampled(x, _adaptive(x.shape[-len(sizes) :], sizes))
+
+
+def _adaptive_average_backward(count: int, _: Made, cotangent: Any, x: Any) -> Any:
+    return _transposed(cotangent, _adaptive(x.shape[-count:], cotangent.shape[-count:]))
+
+
+def _upsampled_backward(
+    one: Any, count: int, _: Made, cotangent: Any, sizes: Any, input_sizes: Any, *how: Any
+) -> Any:
+    align = [x for x in how[:1] if isinstance(x, bool)]
+    scales = [*how[len(align) :], *[None] * count]
+    each = zip(input_sizes[-count:], sizes, scales, strict=False)
+    return _transposed(cotangent, [_matrix(one, n, [m], *align, scale) for n, m, scale in each])
+
+
+for _count in (2, 3):
+    operator(f"_adaptive_avg_pool{_count}d_backward.default")(
+        partial(_adaptive_average_backward, _count)
+    )
+for _name, _one, _count in (
+    ("nearest1d", "nearest1d", 1),
+    ("nearest2d", "nearest1d", 2),
+    ("nearest3d", "nearest1d", 3),
+    ("linear1d", "linear1d", 1),
+    ("bilinear2d", "linear1d", 2),
+    ("trilinear3d", "linear1d", 3),
+):
+    operator(f"upsample_{_name}_backward.default")(
+        partial(_upsampled_backward, getattr(aten, f"upsample_{_one}"), _count)
+    )
+
+
+def _adaptive(sizes: Sequence[int], made: Sequence[int]) -> Weights:
+    pool = aten.adaptive_avg_pool1d
+    return [_matrix(pool, n, [m]) for n, m in zip(sizes, made, strict=True)]
+
+
+def _matrix(one: Any, size: int, *how: Any) -> Any:
+    """What an operator of one dimension makes of each place alone."""
+    return one(torch.eye(size, dtype=torch.float64, device="cpu")[None], *how)[0].T.numpy()
+
+
+def _resampled(x: Any, weights: Weights) -> Any:
+    """The product with each dimension's weights."""
+    for number, each in enumerate(weights):
+        dim = x.ndim - len(weights) + number
+        product = jnp.tensordot(x, array(each, x.dtype), (dim, 1), precision=Precision.HIGHEST)
+        x = jnp.moveaxis(product, -1, dim)
+    return x
+
+
+def _transposed(cotangent: Any, weights: Weights) -> Any:
+    return _resampled(cotangent, [each.T for each in weights])
