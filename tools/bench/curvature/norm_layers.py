@@ -1,6 +1,6 @@
 """The noise scale of a language model's norm layers alone, beside that of all its parameters.
 
-python -m tools.bench.norm_layers [--rounds 9]
+python -m tools.bench.curvature.norm_layers [--rounds 9]
 
 Decoder LM of 4 layers of 256, 8 texts of 256 positions. FLOPs are counted in the compiled programs,
 temporaries are what XLA plans, seconds are of CPU, medians of interleaved rounds; all as ratios to
