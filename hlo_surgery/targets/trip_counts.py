@@ -1,15 +1,18 @@
 """Trip counts: how often each loop of a scheduled program runs, and with it each instruction.
 
 The compilers for CPU and GPU write it down. That for TPU does not: there the loop is run for the
-integers that its condition asks for, until it fails.
+integers that its condition asks for, until it fails. A long one whose counter moves evenly is then
+known from its first rounds.
 """
 
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+from hlo_surgery.passes.dataflow.numbers import rounds_while
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program
 
 # An integer (a predicate is 0 or 1), None where an argument decides it, or a tuple's elements, each
@@ -35,14 +38,22 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "bitcast-convert": operator.pos,
 }
 BOOLEANS = {"true": "1", "false": "0"}
-# Rounds beyond which a trip count is not known.
-LONGEST = 1 << 16
+# What only adds and subtracts and, at last, compares.
+LINEAR = {"constant", "add", "subtract", "fusion", "compare"}
+# Rounds that are run one by one before a trip count is not known, and those from which an even
+# counter is.
+LONGEST, EVEN = 1 << 15, 64
 
 
 def known_scalars(
-    program: Program, computation: Computation, arguments: Sequence[Known]
+    program: Program,
+    computation: Computation,
+    arguments: Sequence[Known],
+    asked: set[str] | None = None,
 ) -> ValueOf:
-    """What is known of a value, by its name, given what is known of the arguments."""
+    """What is known of a value, by its name, given what is known of the arguments. `asked`: for the
+    kinds of instructions that make numbers which are asked for.
+    """
 
     @cache
     def value(name: str) -> Known:
@@ -59,10 +70,12 @@ def known_scalars(
             return value(operands[0])
         if isinstance(shape, Array) and shape.dims:
             return None
+        if asked is not None:
+            asked.add(each.opcode)
         given = [value(operand) for operand in operands]
         if each.opcode in ("fusion", "call"):
             inside = program.inside(each)
-            return known_scalars(program, inside, given)(inside.root.name)
+            return known_scalars(program, inside, given, asked)(inside.root.name)
         return _number(each, shape.dtype, given) if isinstance(shape, Array) else None
 
     return value
@@ -172,13 +185,60 @@ def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
     if found:
         return int(found[1])
     body, condition = program.inside(loop, "body"), program.inside(loop, "condition")
-    state = start
+    state, asked, compared = start, set[str](), list[Compared]()
     for done in range(LONGEST):
-        goes_on = known_scalars(program, condition, [state])(condition.root.name)
+        value = known_scalars(program, condition, [state], asked)
+        goes_on = value(condition.root.name)
         if not goes_on:
             return done if goes_on == 0 else None
-        state = known_scalars(program, body, [state])(body.root.name)
+        if done < EVEN and (pair := _compared(program, condition, value)):
+            compared.append(pair)
+        if done == EVEN and asked <= LINEAR and _moves_evenly(compared):
+            return _extrapolated(*compared[:2])
+        state = known_scalars(program, body, [state], asked)(body.root.name)
     return None
+
+
+class Compared(NamedTuple):
+    """A comparison of two numbers of one integer type."""
+
+    direction: str
+    dtype: str
+    left: Any
+    right: Any
+
+
+def _compared(program: Program, condition: Computation, value: ValueOf) -> Compared | None:
+    """A condition's final comparison, where both sides are known."""
+    root = condition.root
+    if root.opcode == "fusion":
+        inside = program.inside(root)
+        given = known_scalars(program, inside, list(map(value, root.operands)))
+        return _compared(program, inside, given)
+    if root.opcode != "compare":
+        return None
+    shape, sides = condition.named[root.operands[0]].shape, list(map(value, root.operands))
+    if not isinstance(shape, Array) or not all(isinstance(side, int) for side in sides):
+        return None
+    return Compared(root.option("direction"), shape.dtype, *sides)
+
+
+def _moves_evenly(compared: Sequence[Compared]) -> bool:
+    """A linear recurrence of fewer scalars is even for good if it is even for so long."""
+    steps = {(b.left - a.left, b.right - a.right) for a, b in pairwise(compared)}
+    return len(compared) == EVEN and len(steps) == 1
+
+
+def _extrapolated(first: Compared, second: Compared) -> int | None:
+    """The rounds until the comparison of two numbers that move evenly fails; None if it never does,
+    or a number leaves its type before, and starts again from the other end.
+    """
+    lefts, rights = second.left - first.left, second.right - first.right
+    found = rounds_while(first.direction, first.left - first.right, lefts - rights)
+    ends = [] if found is None else [first.left + found * lefts, first.right + found * rights]
+    kind = re.fullmatch(r"(s|u|pred)(\d*)", first.dtype)
+    fits = kind is not None and all(_wrapped(end, *kind.groups()) == end for end in ends)
+    return found if fits else None
 
 
 def _invariants(program: Program, body: Computation, start: Known) -> Known:

@@ -38,6 +38,7 @@ FROM_CONDITION = {
     "until equal": (loop(until(6, "NE"), one=2), 3),
     "endless": (loop(until(0, "GT"), start=1), None),
     "to its type's end": (loop(until(2**31 - 1), one=3, start=2**31 - 301), 100),
+    "long": (loop(until(10**6), one=3), 333334),
     "two conditions": (loop(f"{CONDITIONS}\nROOT %b = pred[] and(%c, %d)"), 5),
     "by data": (loop("ROOT %c = pred[] custom-call(%i)"), None),
     "known to the compiler": (
