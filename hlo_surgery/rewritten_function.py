@@ -286,8 +286,8 @@ class WithStatistics:
         """The planned module, or one by a strategy whose call takes less."""
         assert planned.module.plan is not None
         largest = max((o.lifted_bytes for o in planned.module.plan.outputs), default=0)
-        others = [name for name in ALWAYS if name != "lift" or largest <= LARGEST]
-        made = {"auto": planned, **{name: make(name) for name in others}}
+        others: list[Way] = [way for way in ALWAYS if way != "lift" or largest <= LARGEST]
+        made = {"auto": planned, **{way: make(way) for way in others}}
         calls = {name: partial(self._run, each, arrays) for name, each in made.items()}
         seconds = measured(planned.module.code, calls)
         fastest = made[next(iter(seconds))]
