@@ -106,11 +106,11 @@ class Defined(Measure, ABC):
     is_sum: ClassVar[bool] = True
     is_about_mean: ClassVar[bool] = False
 
-    @abstractmethod
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> Any:
-        """What is taken of one example's gradient, [*parameter]; arrays. `mean`: of all gradients,
-        given if it `is_about_mean`.
+        """What is taken of one example's gradient, [*parameter]; arrays: itself, unless a measure
+        says else. `mean`: of all gradients, given if it `is_about_mean`.
         """
+        return gradient
 
     @abstractmethod
     def whole(self, taken: Any, count: Any) -> jax.Array:
@@ -276,10 +276,6 @@ class PerExampleGradients(RowMeasure):
     def __repr__(self) -> str:
         return self.written or self.name
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
-        """The gradient itself."""
-        return gradient
-
 
 @dataclass(frozen=True)
 class Norms(RowMeasure):
@@ -319,10 +315,6 @@ class Gram(Defined):
     """Inner products of the examples' gradients, [B, B]; the real part, for complex parameters."""
 
     is_sum: ClassVar[bool] = False
-
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
-        """The gradient itself."""
-        return gradient
 
     def whole(self, taken: jax.Array, count: Any) -> jax.Array:
         """Products of all pairs."""

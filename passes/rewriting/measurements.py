@@ -160,7 +160,7 @@ class Measurements:
     def _is_wide(self, i: int) -> bool:
         """Whether operands with weights are had in float32, where the module's own are narrower."""
         task = self.chosen[i].task
-        return task.function.wide and is_exact_in_float32(task.sliced)
+        return task.how.wide and is_exact_in_float32(task.sliced)
 
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
         chosen = self.chosen[i]

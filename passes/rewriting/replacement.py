@@ -38,7 +38,6 @@ from hlo_surgery.passes.terms.slice_functions import (
     Contracting,
     is_short_ranged,
     is_widenable,
-    slice_function,
 )
 from hlo_surgery.passes.terms.steps import Axes, GradientSlice
 
@@ -217,24 +216,14 @@ def _chosen(
     wide = examples.size > 1 and is_widenable(sliced)
     late = not wide and is_short_ranged(sliced)
     how = Contracting(device.group_patches, wide, not device.narrow_operands, late)
-    function = slice_function(sliced, examples.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     alike = wide or is_precise(sliced) or not asking.reweights
     einsums = einsums_of(sliced) if alike else []
     precise = wide or makes_float32(sliced)
     before = made_before(axes, sliced)
-    given = (
-        target.name,
-        target.value,
-        sliced,
-        function,
-        einsums,
-        examples,
-        device,
-        precise,
-        before,
-    )
-    return choose(Task(*given, asking.devices), measures, asking.limits)
+    ours = (target.name, target.value, sliced, how, axes.count, einsums)
+    task = Task(*ours, examples, device, precise, before, asking.devices)
+    return choose(task, measures, asking.limits)
 
 
 def _at_end(

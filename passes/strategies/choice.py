@@ -5,11 +5,12 @@ The table of strategies, and what all that were chosen compute.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.measures import MEAN, Gram, Measure, OfPositions
+from hlo_surgery.passes.strategies.alike import emitted
 from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.einsums.ghost import GHOST
 from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
@@ -51,15 +52,17 @@ def compute_measures(
     statistics are made of a measure.
     """
     computed = {i: Computed({}) for i in chosen}
+    calls: dict[Any, Any] = {}
     for strategy in STRATEGIES:
-        measures = {i: one.made_by(strategy) for i, one in chosen.items()}
-        numbers = [i for i, asked in measures.items() if asked]
-        asked = [Asked(chosen[i], measures[i]) for i in numbers]
-        wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
+        measures = {i: made for i, one in chosen.items() if (made := one.made_by(strategy))}
+        wanted = [name for each in measures.values() for m in each for name in asked_by.get(m, ())]
         with within("strategy", [strategy.name]), within("statistic", wanted):
-            made = strategy.emit(asked, known)
-        for i, more in zip(numbers, made, strict=True):
-            computed[i] = _joined(computed[i], more, chosen[i].reuse)
+            for group in strategy.together({i: chosen[i] for i in measures}):
+                asked = [Asked(chosen[i], measures[i]) for i in group]
+                with within("output", [one.task.name for one in asked]):
+                    made = emitted(strategy, asked, known, calls)
+                for i, more in zip(group, made, strict=True):
+                    computed[i] = _joined(computed[i], more, chosen[i].reuse)
     return computed
 
 
@@ -174,7 +177,7 @@ def _weighting(
     """The kernel, which takes weights as numbers of the examples, where it would make their mean,
     and the gradients that norms are of are not rounded either.
     """
-    if FUSED not in possible or not task.function.wide or not FUSED.applies(task, MEAN):
+    if FUSED not in possible or not task.how.wide or not FUSED.applies(task, MEAN):
         return weighted_by_example
     otherwise = LOOP.predict(task, [MEAN], schedule)
     pays = options.strategy == "auto" and FUSED.pays(task, MEAN, schedule, otherwise)

@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.constants import summable, widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import (
@@ -156,7 +155,11 @@ def _nothing(gradient: Any) -> tuple[()]:
 
 
 LIFT = Strategy(
-    "lift", _applies, _predict, one_by_one(_emit), words="each example's own gradient, all at once"
+    "lift",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    words="each example's own gradient, all at once",
 )
 
 
@@ -195,19 +198,18 @@ def _norms_seconds(counts: Counts, device: Roofline) -> float:
 
 def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
     """The same, but gradients of one loop take as many examples at once as the largest may."""
-    looped = [i for i, one in chosen.items() if one.made_by(LOOP)]
     common = dict(chosen)
-    for group in _groups([chosen[i] for i in looped]):
-        chunk = min(chosen[looped[n]].schedule.chunk for n in group)
-        for i in (looped[n] for n in group):
+    for group in _groups({i: one for i, one in chosen.items() if one.made_by(LOOP)}):
+        chunk = min(chosen[i].schedule.chunk for i in group)
+        for i in group:
             common[i] = replace(chosen[i], schedule=replace(chosen[i].schedule, chunk=chunk))
     return common
 
 
-def _groups(chosen: Sequence[Chosen]) -> list[list[int]]:
-    """Which gradients share a loop, by position: those with common operands, such as a layer's."""
+def _groups(chosen: Mapping[int, Chosen]) -> list[list[int]]:
+    """Which gradients share a loop, by number: those with common operands, such as a layer's."""
     groups: list[tuple[set[Any], list[int]]] = []
-    for i, one in enumerate(chosen):
+    for i, one in chosen.items():
         function = one.task.function
         kind = (function.liftable, one.schedule.written_out)
         operands: set[Any] = {(kind, *key) for key in function.inputs if key[1] is not None}
@@ -219,15 +221,6 @@ def _groups(chosen: Sequence[Chosen]) -> list[list[int]]:
 
 
 def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
-    computed: dict[int, Computed] = {}
-    for group in _groups([one.chosen for one in asked]):
-        with within("output", [asked[i].task.name for i in group]):
-            made = _together([asked[i] for i in group], known)
-        computed |= zip(group, made, strict=True)
-    return [computed[i] for i in range(len(asked))]
-
-
-def _together(asked: Sequence[Asked], known: Known) -> list[Computed]:
     """What is summed is accumulated over the examples; what is not is stacked."""
     examples, schedule = asked[0].task.examples, asked[0].chosen.schedule
     count = examples.count(known)
@@ -280,6 +273,7 @@ LOOP = Strategy(
     _predict_loop,
     _emit_loop,
     words="each example's own gradient, a few at a time in a loop",
+    together=_groups,
 )
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -27,7 +26,12 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     Schedule,
     counts_of,
 )
-from hlo_surgery.passes.terms.slice_functions import SliceFunction, narrowest
+from hlo_surgery.passes.terms.slice_functions import (
+    Contracting,
+    SliceFunction,
+    narrowest,
+    slice_function,
+)
 from hlo_surgery.passes.terms.steps import GradientSlice
 
 Known = Mapping[Value, jax.Array]
@@ -75,6 +79,8 @@ class Examples:
 class Task:
     """One gradient of the module, by its name.
 
+    `how`: its sites contract; `counted`: how many examples are real, where some are padding.
+
     `precise`: nothing on the way to it is rounded below float32. `made_before`: what makes each
     example's own gradient, where the program does so itself, and its site only adds them up.
     `devices`: on how many the module may run.
@@ -83,13 +89,20 @@ class Task:
     name: str
     gradient: Value
     sliced: GradientSlice
-    function: SliceFunction
+    how: Contracting
+    counted: Value | None
     einsums: Sequence[Einsum]
     examples: Examples
     device: Roofline
     precise: bool
     made_before: Operation | None = None
     devices: int = 1
+
+    @cached_property
+    def function(self) -> SliceFunction:
+        """From one example's operands to its gradient."""
+        examples = self.examples
+        return slice_function(self.sliced, examples.size, examples.is_mean, self.how, self.counted)
 
     @cached_property
     def counts(self) -> Counts:
@@ -107,7 +120,7 @@ class Task:
 
     def rounded(self, total: jax.Array) -> jax.Array:
         """The minibatch gradient, rounded as the module does."""
-        if self.function.wide:
+        if self.how.wide:
             total = total.astype(narrowest(self.sliced))
         return total.astype(dtype_of(self.sliced.value))
 
@@ -136,6 +149,13 @@ class Computed:
     gradient: jax.Array | None = None
 
 
+jax.tree_util.register_pytree_node(
+    Computed,
+    lambda one: ((one.gradient, *one.measured.values()), tuple(one.measured)),
+    lambda measures, made: Computed(dict(zip(measures, made[1:], strict=True)), made[0]),
+)
+
+
 def _always(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
     return True
 
@@ -148,7 +168,7 @@ class Strategy:
     measures beside the plain gradient; `emit`: JAX code for what is asked of several gradients, a
     result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it,
     given what making each example's own gradient takes; `words`: what it does, for those who have
-    not read of it.
+    not read of it; `together`: which gradients it emits as one, by number.
     """
 
     name: str
@@ -157,6 +177,9 @@ class Strategy:
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
     pays: Callable[[Task, Measure, Schedule, Predicted], bool] = _always
     words: str = ""
+    together: "Callable[[Mapping[int, Chosen]], list[list[int]]]" = lambda chosen: [
+        [i] for i in chosen
+    ]
 
 
 @dataclass(frozen=True)
@@ -202,15 +225,7 @@ def one_by_one(
     emit: Callable[[Asked, Known], Computed],
 ) -> Callable[[Sequence[Asked], Known], list[Computed]]:
     """What emits several gradients' measures that share nothing, from what emits one's."""
-
-    def emit_each(asked: Sequence[Asked], known: Known) -> list[Computed]:
-        made: list[Computed] = []
-        for one in asked:
-            with within("output", [one.task.name]):
-                made.append(emit(one, known))
-        return made
-
-    return emit_each
+    return lambda asked, known: [emit(one, known) for one in asked]
 
 
 def each_measure(

@@ -130,7 +130,7 @@ class SliceFunction:
 
     `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of
     `inputs`, each with one example. `liftable`: whether `vmap` can lift it; a loop works always.
-    `wide`: it keeps float32 where the module rounds. `count`: the number of real examples, where
+    `count`: the number of real examples, where
     some are padding; it is among the inputs then, and stands for B.
     """
 
@@ -138,7 +138,6 @@ class SliceFunction:
     values: tuple[Value, ...]
     of_one: Callable[..., Any]
     liftable: bool
-    wide: bool = False
     count: Value | None = None
 
 
@@ -179,9 +178,7 @@ def slice_function(
         return gradient if is_mean else _scaled(gradient, 1 / total)
 
     values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
-    return SliceFunction(
-        inputs, values, of_one, all(call.liftable for call in calls), how.wide, count
-    )
+    return SliceFunction(inputs, values, of_one, all(call.liftable for call in calls), count)
 
 
 @dataclass(frozen=True)
@@ -364,8 +361,8 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
         return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
 
     values = tuple(dict.fromkeys(value for function in functions for value in function.values))
-    liftable, wide = all(f.liftable for f in functions), any(f.wide for f in functions)
-    return SliceFunction(inputs, values, of_one, liftable, wide, functions[0].count)
+    liftable = all(f.liftable for f in functions)
+    return SliceFunction(inputs, values, of_one, liftable, functions[0].count)
 
 
 def over_examples(

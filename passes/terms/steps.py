@@ -20,7 +20,15 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State
+from hlo_surgery.passes.axes.state import (
+    Batched,
+    Class,
+    Mixed,
+    Shared,
+    State,
+    is_rows,
+    is_sum,
+)
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
@@ -119,13 +127,8 @@ class Axes:
         """The operands that the op took as sums over the examples."""
         return [v for v, c in zip(op.operands, self.at(op), strict=True) if self.is_sum(c)]
 
-    def is_sum(self, known: Class) -> bool:
-        """Whether a class is that of r + sum of c_b."""
-        return isinstance(known, Batched) and bool(known.summed)
-
-    def is_rows(self, known: Class) -> bool:
-        """Whether a class is that of the examples' own, each in its place or step."""
-        return isinstance(known, Batched) and not known.summed
+    # Whether a class is that of r + sum of c_b, and that of the examples' own.
+    is_sum, is_rows = staticmethod(is_sum), staticmethod(is_rows)
 
     def is_shared(self, known: Class) -> bool:
         """Whether a class is that of a constant."""

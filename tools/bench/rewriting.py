@@ -5,10 +5,12 @@ python -m tools.bench.rewriting [--rounds 3] [--layers 1 2 4 8]
 First models, each in turn: rewriting for second moments, and XLA's compilation of the plain and of
 the rewritten module. Then models of growing size without loops, with loops (a scan over time in
 each layer) and with nested loops (a scan over blocks of such scans in each layer): the CPU seconds
-for 1000 ops show whether the time grows linearly. CPU time is of all threads of this process.
+for 1000 ops show whether the time grows linearly. Last a language model of up to 8,000 ops. CPU
+time is of all threads of this process.
 """
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -105,6 +107,23 @@ def against_ops(layers: Sequence[int], rounds: int) -> None:
             )
 
 
+def growth(rounds: int) -> None:
+    """A language model of some 500, 2,000 and 8,000 ops; the exponent is that of the ops between a
+    model and the first: 1 where the time is linear.
+    """
+    print(
+        f"{'language model':14}{'layers':>8}{'ops':>8}{'CPU s':>10}{'ms an op':>15}{'exponent':>20}"
+    )
+    sizes: list[tuple[int, float]] = []
+    for depth in (1, 6, 24):
+        module, batch = dump(lm.problem(depth=depth))
+        sizes.append((ops(module), rewriting(module, batch, rounds)[1]))
+        (count, seconds), (first, least) = sizes[-1], sizes[0]
+        grown = math.log(seconds / least) / math.log(count / first) if count > first else 1
+        print(f"{'':14}{depth:8}{count:8}{seconds:10.2f}", end="")
+        print(f"{seconds / count * 1000:15.3f}{grown:20.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -114,6 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     first_calls(options.rounds)
     against_ops(options.layers, options.rounds)
+    growth(options.rounds)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from hlo_surgery.passes.ir.errors import Reason, reason_at, source_line
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.kronecker import KroneckerFactor
 from hlo_surgery.passes.measures.measures import (
+    MEAN,
     MeanOf,
     Measure,
     OfPositions,
@@ -151,13 +152,9 @@ def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     if isinstance(measure, MeanOf):
         return mean(precise_phi(measure.phi, task.dtype))
     # The module's own may count padding, and NaN in it.
-    own = mean(_itself) if examples.real else examples.mean_gradient(task.gradient, known)
+    own = mean(MEAN.phi) if examples.real else examples.mean_gradient(task.gradient, known)
     off = partial(mean, about=own)
-    return central_moment(off(squared_magnitude), off(_itself))
-
-
-def _itself(x: jax.Array) -> jax.Array:
-    return x
+    return central_moment(off(squared_magnitude), off(MEAN.phi))
 
 
 def _mean(task: Task, known: Known, phi: Phi, about: jax.Array | None = None) -> jax.Array:
