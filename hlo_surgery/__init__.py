@@ -7,6 +7,7 @@ Most programs need six names: `grad`, `norms`, `second_moment`, `clipped_mean`, 
 import ast
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _HOMES = {
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
+_NEEDED = {"optimizers": "optax", "torch": "torch"}
 _ROOMS = {name for name, home in _HOMES.items() if home == __name__}
 __all__ = sorted(_HOMES.keys() - _ROOMS)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -40,11 +42,7 @@ __all__ = sorted(_HOMES.keys() - _ROOMS)  # pyright: ignore[reportUnsupportedDun
 def __getattr__(name: str) -> Any:
     """A name of this package, or a room of it, imported when it is first asked for."""
     if name in _ROOMS:
-        try:
-            return import_module(f"{__name__}.{name}")
-        except ImportError as problem:
-            # So that help() leaves out what needs a package that is not there.
-            raise AttributeError(str(problem)) from problem
+        return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
         globals()[name] = found = public(found) if isfunction(found) else found
@@ -55,4 +53,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, "__doc__", "__file__", "__version__"])
+    """What can be had: help() asks for all of it."""
+    missing = [name for name, needed in _NEEDED.items() if not find_spec(needed)]
+    return sorted({*_HOMES, "__doc__", "__file__", "__version__"}.difference(missing))

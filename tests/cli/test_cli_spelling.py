@@ -7,12 +7,14 @@ import pathlib
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 from rich.console import Console
+from rich.status import Status
 from typer.testing import CliRunner
 
 import hlo_surgery
@@ -136,7 +138,7 @@ def test_commands_and_options_that_are_meant_are_told():
         (["verify"], ["rewriting ...", "running the original on copies", "comparing ..."]),
         (
             ["report", "-o", "page.html"],
-            ["rewriting ...", "compiling what is original", "compiling what is rewritten"],
+            ["compiling what is original", "compiling what is rewritten", "drawing the page"],
         ),
     ],
 )
@@ -148,12 +150,17 @@ def test_what_is_being_done_shows_on_a_terminal(arguments, said, monkeypatch, tm
     shown = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
     on_stdout = lambda stderr=False: shown if stderr else console()  # noqa: E731
     monkeypatch.setattr("hlo_surgery.cli.output.console", on_stdout)
+    told, update = [], Status.update
+    monkeypatch.setattr(
+        Status, "update", lambda self, x, **k: told.append(x) or update(self, x, **k)
+    )
     loud = answered(name, MLP, *MLP_BATCH, *more)
-    assert all(words in shown.file.getvalue() for words in said)
+    # What passes too fast to be drawn is told to it all the same.
+    assert all(words in "".join([shown.file.getvalue(), *told]) for words in said)
     assert loud.stdout == quiet.stdout
-    again = shown.file.getvalue()
+    before = len(shown.file.getvalue())
     answered(name, MLP, *MLP_BATCH, *more, "--json")
-    assert shown.file.getvalue() == again
+    assert len(shown.file.getvalue()) == before
 
 
 STARTED = """
@@ -187,8 +194,8 @@ def test_names_for_type_checkers_are_those_at_run_time():
 def test_what_is_shown_is_what_is_public():
     shown = {name for name in dir(hlo_surgery) if not name.startswith("__")}
     rooms = {"attribution", "curvature", "estimators", "modules", "optimizers", "targets", "torch"}
+    rooms -= {name for name in ("torch",) if find_spec(name) is None}
     assert shown == {*hlo_surgery.__all__, *rooms}
-    needed = rooms - {"torch"}
-    assert all(inspect.ismodule(getattr(hlo_surgery, name)) for name in needed)
+    assert {n for n, it in inspect.getmembers(hlo_surgery) if inspect.ismodule(it)} == rooms
     with pytest.raises(AttributeError, match="no attribute 'rewrite_module'"):
         _ = hlo_surgery.rewrite_module
