@@ -1,1 +1,7 @@
-"""Rewriting: from a module and a request to one with statistics, by calling the passes in order."""
+"""Rewriting: from a module and a request to one with statistics, by calling the passes in order.
+
+pipeline       the six steps
+results        the arrays of all statistics, and the trees that they are
+diagnostics    what is said at the call, as a warning or refusal
+cache          rewritten modules on disk
+"""
