@@ -29,11 +29,18 @@ from hlo_surgery.passes.emit.splice import STATISTIC
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import kinds_of
 from hlo_surgery.passes.ir.mlir import Value, ir
-from hlo_surgery.passes.ir.modules import check_structure, check_text
+from hlo_surgery.passes.ir.modules import called
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
 from hlo_surgery.plan import Plan, listing
 from hlo_surgery.public_function import public
+
+# XLA and MLIR recurse over nested regions on a stack of fixed size.
+DEEPEST = 200
+# MLIR writes each byte of a string that is not ASCII as two digits; `\\` is a backslash.
+# What a call holds of a GPU's kernel is code, and no name.
+CODE = re.compile(r'\b(?:ir|opaque) = "[^"]*"')
+NOT_ASCII = re.compile(r"\\\\|((?:\\[89A-Fa-f][0-9A-Fa-f])+)")
 
 
 @dataclass(frozen=True)
@@ -229,14 +236,49 @@ def _from_bytes(data: bytes) -> Module:
     except (ValueError, UnicodeDecodeError) as problem:
         code = _from_export(data, problem)
     _verify(code)
-    check_structure(code)
+    _check_structure(code)
     return _checked(Module(code))
 
 
 def _text(data: bytes) -> str:
     text = data.decode()
-    check_text(text)
+    _check_text(text)
     return text
+
+
+def _check_text(text: str) -> None:
+    """Raises ValueError where a string in a module's text, other than code, is no UTF-8."""
+    for found in NOT_ASCII.finditer(CODE.sub("", text)):
+        try:
+            bytes.fromhex((found[1] or "").replace("\\", "")).decode()
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"the module holds a name that is no UTF-8: {found[0]}; dump it with other names"
+            ) from None
+
+
+def _check_structure(code: mlir.Module) -> None:
+    """Raises ValueError where main has no body, calls end nowhere or in themselves, or regions nest
+    too deep.
+    """
+    _check_text(cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16)))
+    if _deepest_region(code.operation) > DEEPEST:
+        raise ValueError(
+            f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"
+        )
+    called(code)
+
+
+def _deepest_region(op: mlir.Operation) -> int:
+    """How many regions lie one in another."""
+    depth, level = 0, [op]
+    while level := [op for each in level for op in _inside(each) if len(op.regions)]:
+        depth += 1
+    return depth
+
+
+def _inside(op: mlir.Operation) -> list[mlir.Operation]:
+    return [each for region in op.regions for b in region.blocks for each in mlir.operations(b)]
 
 
 def _verify(code: mlir.Module) -> None:

@@ -28,7 +28,6 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     Predicted,
     SitePlan,
     plain_seconds,
-    program_seconds,
 )
 from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
@@ -52,6 +51,7 @@ from hlo_surgery.rewriting.diagnostics import (
     warn_of_constants,
     warn_of_unnamed,
 )
+from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment

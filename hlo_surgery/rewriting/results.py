@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.measures.moments import nan_unless_flags
+from hlo_surgery.passes.measures.moments import nan_where
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
@@ -125,7 +126,10 @@ def _in_order(
             own = made.get(name) or results_of(statistic, found, groups)
         each.append(own)
     arrays = [x for found_arrays in each for x in found_arrays]
-    return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
+    if request.real is None:
+        return arrays
+    # It is no statistic where the number of the real examples is none.
+    return [nan_where(jnp.isnan(found.count), x) for x in arrays]
 
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:

@@ -4,16 +4,17 @@ Functions of one example's whole gradient, or of one parameter's, summed over th
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.emit.export import as_asked
-from hlo_surgery.passes.ir.constants import wide_dtype
-from hlo_surgery.passes.measures.measures import Gram, SumOf
-from hlo_surgery.passes.measures.moments import SUMS
+from hlo_surgery.passes.ir.constants import summable, wide_dtype, widened
+from hlo_surgery.passes.measures.measures import Defined, Gram, Phi, Taking
+from hlo_surgery.passes.measures.moments import SUMS, Join
 from hlo_surgery.statistics.derived import Derived, Found, Groups, not_yet
 from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms
 
@@ -25,6 +26,30 @@ class TopDirections(NamedTuple):
 
     singular_values: Any
     directions: Any
+
+
+@dataclass(frozen=True)
+class SumOf(Defined):
+    """The sum over the examples of a function of one example's gradient, of any shape; it is given
+    the gradient in at least float32.
+    """
+
+    join: ClassVar[Join | None] = SUMS
+    name: str
+    function: Phi
+
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+        """The function of it."""
+        return summable(self.function(widened(gradient)))
+
+    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+        """What it returns is held until it is summed, as that of a contraction is."""
+        made = jax.eval_shape(lambda gradient: self.each(gradient, None), kind)
+        return Taking(held=made.size * made.dtype.itemsize)
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """The sum."""
+        return taken
 
 
 def top_directions(k: int) -> Derived:

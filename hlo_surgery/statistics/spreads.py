@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from hlo_surgery.passes.measures.measures import SumOf, Variance
+from hlo_surgery.passes.measures.measures import Variance
 from hlo_surgery.passes.measures.moments import unbiased as unbiased_factor
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import (
@@ -26,6 +26,7 @@ from hlo_surgery.statistics.derived import (
     entries_of,
     flag,
 )
+from hlo_surgery.statistics.directions import SumOf
 
 
 def variance(unbiased: bool = True) -> Derived:

@@ -16,7 +16,12 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import carry, in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import ir
-from hlo_surgery.passes.normalise.out_of_scope import device_count, refuse_effects
+from hlo_surgery.passes.normalise.out_of_scope import (
+    CONSTRAINT,
+    MANUAL,
+    mesh_size,
+    refuse_effects,
+)
 from hlo_surgery.requests.options import row_of
 from hlo_surgery.targets.gpus import (
     BY_CUBLAS,
@@ -196,7 +201,7 @@ def compile_for(
         module.arguments,
         module.outputs,
         _lowering_platform(target.devices[0]),
-        on_mesh=device_count(module.code) in {each.num_devices for each in in_shardings},
+        on_mesh=_device_count(module.code) in {each.num_devices for each in in_shardings},
     )
     structs = [
         jax.ShapeDtypeStruct(port.shape, port.dtype, sharding=sharding)
@@ -245,3 +250,11 @@ def _failure(problem: Exception) -> str:
     return (
         f"out of memory: {what} need {needed} {unit}iB, and there are {there} {there_unit}iB of HBM"
     )
+
+
+def _device_count(module: mlir.Module) -> int | None:
+    """On how many devices a module's constraints are, and what each device has to itself; None
+    where it has neither.
+    """
+    placed = not {CONSTRAINT, MANUAL}.isdisjoint(mlir.op_names(module))
+    return mesh_size(module) if placed else None

@@ -73,7 +73,7 @@ def rule_of(op: Operation) -> Rule | None:
     """The rule of an op, or None where Shardy has none."""
     if ATTRIBUTE not in op.attributes:
         return None
-    attribute = cast(Any, sdy).OpShardingRuleAttr(op.attributes[ATTRIBUTE])
+    attribute = sdy.OpShardingRuleAttr(op.attributes[ATTRIBUTE])
     blocked = [*attribute.need_replication_factors]
     if op.name != UPDATE:
         blocked += attribute.permutation_factors
@@ -129,8 +129,8 @@ def _window_dims(op: Operation) -> Sequence[int]:
 
 
 def _factors(mapping: Any) -> Factors:
-    dimensions = cast(Any, sdy).TensorMappingAttr(mapping).dim_mappings
-    return tuple(tuple(cast(Any, sdy).DimMappingAttr(d).factor_indices) for d in dimensions)
+    dimensions = sdy.TensorMappingAttr(mapping).dim_mappings
+    return tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in dimensions)
 
 
 DECLARED = "hlo_surgery.example_axes"

@@ -209,7 +209,7 @@ def _elementwise(op: Operation, operands: Sequence[Partly]) -> Partly | None:
 
 def _direction(compare: Operation) -> str:
     attribute = compare.attributes["comparison_direction"]
-    return str(cast(Any, stablehlo).ComparisonDirectionAttr(attribute).value)
+    return str(stablehlo.ComparisonDirectionAttr(attribute).value)
 
 
 def _has_quotients(dividends: Partly, divisors: Partly) -> bool:

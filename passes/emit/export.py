@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -160,7 +160,7 @@ def portable_artifact(module: Module) -> bytes:
     _refuse_parts(code)
     drop_placement(code)
     _make_plain(code)
-    version = cast(Any, stablehlo).get_current_version()
+    version = stablehlo.get_current_version()
     return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)
 
 

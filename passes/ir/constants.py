@@ -136,4 +136,4 @@ def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[An
         with ir.InsertionPoint(main.add_entry_block()):
             converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).results[0]])
             func.ReturnOp(list(converted.results))
-        return np.array(cast(Any, stablehlo).eval_module(module, [])[0])
+        return np.array(stablehlo.eval_module(module, [])[0])

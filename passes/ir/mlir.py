@@ -10,7 +10,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+from jaxlib.mlir.dialects import chlo, func
+from jaxlib.mlir.dialects import sdy as _sdy
+from jaxlib.mlir.dialects import stablehlo as _stablehlo
 
 __all__ = [
     "Block",
@@ -31,6 +33,9 @@ Block: TypeAlias = ir.Block
 Module: TypeAlias = ir.Module
 
 
+# Their stubs lack most of what they have.
+sdy: Any = _sdy
+stablehlo: Any = _stablehlo
 CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
 BARRIER = "stablehlo.optimization_barrier"
 
@@ -283,7 +288,7 @@ def shape(value: Value) -> tuple[int, ...]:
 def is_token(value: Value) -> bool:
     """Whether the value is no array, but orders the effects of the ops that take and return it."""
     with context():
-        return value.type == cast(Any, stablehlo).TokenType.get()
+        return value.type == stablehlo.TokenType.get()
 
 
 def element_type(value: Value) -> ir.Type | None:

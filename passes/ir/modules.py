@@ -1,9 +1,4 @@
-"""Structure: what a module must have beside valid ops, so that all after its loading can hold it.
-
-MLIR's verifier accepts functions that call themselves, bodies that are missing, and names that are
-no text.
-
-Inlining: given a module with calls, one `main` with the ops of every function it reaches.
+"""Inlining: given a module with calls, one `main` with the ops of every function it reaches.
 
 Placement: given a module that says where values lie, the same values with no word of it.
 
@@ -15,7 +10,6 @@ outlives the mesh or the caller that it was written for. XLA partitions the modu
 arrays with which it is called.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -23,37 +17,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import inlined_location
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, func, ir, sdy
 
-# XLA and MLIR recurse over nested regions on a stack of fixed size.
-DEEPEST = 200
-# MLIR writes each byte of a string that is not ASCII as two digits; `\\` is a backslash.
-# What a call holds of a GPU's kernel is code, and no name.
-CODE = re.compile(r'\b(?:ir|opaque) = "[^"]*"')
-NOT_ASCII = re.compile(r"\\\\|((?:\\[89A-Fa-f][0-9A-Fa-f])+)")
-
 Functions = Mapping[str, func.FuncOp]
-
-
-def check_text(text: str) -> None:
-    """Raises ValueError where a string in a module's text, other than code, is no UTF-8."""
-    for found in NOT_ASCII.finditer(CODE.sub("", text)):
-        try:
-            bytes.fromhex((found[1] or "").replace("\\", "")).decode()
-        except UnicodeDecodeError:
-            raise ValueError(
-                f"the module holds a name that is no UTF-8: {found[0]}; dump it with other names"
-            ) from None
-
-
-def check_structure(code: mlir.Module) -> None:
-    """Raises ValueError where main has no body, calls end nowhere or in themselves, or regions nest
-    too deep.
-    """
-    check_text(cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16)))
-    if deepest_region(code.operation) > DEEPEST:
-        raise ValueError(
-            f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"
-        )
-    called(code)
 
 
 def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
@@ -105,18 +69,6 @@ def _callees(function: func.FuncOp, functions: Functions) -> dict[str, list[Oper
             f"function @{function.name.value} calls @{missing[0]}, which the module does not hold"
         )
     return found
-
-
-def deepest_region(op: Operation) -> int:
-    """How many regions lie one in another."""
-    depth, level = 0, [op]
-    while level := [op for each in level for op in _inside(each) if len(op.regions)]:
-        depth += 1
-    return depth
-
-
-def _inside(op: Operation) -> list[Operation]:
-    return [each for region in op.regions for b in region.blocks for each in mlir.operations(b)]
 
 
 COMPOSITE = "stablehlo.composite"
@@ -223,8 +175,8 @@ def meshes(module: Module) -> list[tuple[str, dict[str, int], list[int]]]:
 
 
 def _mesh(attribute: ir.Attribute) -> tuple[dict[str, int], list[int]]:
-    mesh = cast(Any, sdy).MeshAttr(attribute)
-    axes = map(cast(Any, sdy).MeshAxisAttr, mesh.axes)
+    mesh = sdy.MeshAttr(attribute)
+    axes = map(sdy.MeshAxisAttr, mesh.axes)
     return {str(axis.name): int(axis.size) for axis in axes}, list(mesh.device_ids)
 
 

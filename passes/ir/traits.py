@@ -199,12 +199,12 @@ def precision(op: Operation) -> tuple[lax.Precision, lax.Precision] | None:
     return lax.Precision[lhs], lax.Precision[rhs]
 
 
-def dot_numbers(op: Operation) -> stablehlo.DotDimensionNumbers:
+def dot_numbers(op: Operation) -> Any:
     """What a dot_general does with each operand's dimensions."""
     return stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
 
 
-def convolution_numbers(op: Operation) -> stablehlo.ConvDimensionNumbers:
+def convolution_numbers(op: Operation) -> Any:
     """What a convolution does with the dimensions of image, window and result."""
     return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
 
@@ -218,12 +218,12 @@ def reversed_dimensions(op: Operation) -> list[int]:
     return [d for d, is_reversed in zip(spatial, flags, strict=True) if is_reversed]
 
 
-def gather_numbers(op: Operation) -> stablehlo.GatherDimensionNumbers:
+def gather_numbers(op: Operation) -> Any:
     """The dimension numbers of a gather."""
     return stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
 
 
-def scatter_numbers(op: Operation) -> stablehlo.ScatterDimensionNumbers:
+def scatter_numbers(op: Operation) -> Any:
     """What a scatter does with the dimensions of updates and operand."""
     return stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
 

@@ -20,13 +20,12 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, summable, wide_dtype, widened
+from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.moments import (
     MEANS,
     ROWS,
     SPREADS,
-    SUMS,
     Join,
     Padding,
     central_moment,
@@ -320,30 +319,6 @@ class Gram(Defined):
         """Products of all pairs."""
         rows = widened(taken).reshape(taken.shape[0], -1)
         return jnp.real(jnp.matmul(rows, rows.conj().T, precision="highest"))
-
-
-@dataclass(frozen=True)
-class SumOf(Defined):
-    """The sum over the examples of a function of one example's gradient, of any shape; it is given
-    the gradient in at least float32.
-    """
-
-    join: ClassVar[Join | None] = SUMS
-    name: str
-    function: Phi
-
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
-        """The function of it."""
-        return summable(self.function(widened(gradient)))
-
-    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
-        """What it returns is held until it is summed, as that of a contraction is."""
-        made = jax.eval_shape(lambda gradient: self.each(gradient, None), kind)
-        return Taking(held=made.size * made.dtype.itemsize)
-
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
-        """The sum."""
-        return taken
 
 
 @dataclass(frozen=True)

@@ -150,11 +150,6 @@ def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     return real, jnp.where(jnp.all(real | (mask == 0)), count, jnp.nan)
 
 
-def nan_unless_flags(statistic: jax.Array, count: jax.Array) -> jax.Array:
-    """What says that it is no statistic where the number of the real examples is NaN."""
-    return nan_where(jnp.isnan(count), statistic)
-
-
 def nan_where(wrong: jax.Array, statistic: jax.Array) -> jax.Array:
     """NaN where something is wrong; numbers of entries are -1 then, and flags, which say that
     something is, True.

@@ -45,7 +45,6 @@ GLOBAL_IDS = frozenset(
     f"stablehlo.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter")
 )
 # The bindings of these dialects come without types.
-_sdy, _stablehlo = cast(Any, sdy), cast(Any, stablehlo)
 
 
 def mesh_of(module: Module) -> Mesh | None:
@@ -71,17 +70,17 @@ def _count(module: Module, name: str) -> int:
 
 def manual_axes(op: Operation, mesh: Mesh) -> frozenset[str]:
     """The axes of a manual computation whose devices it tells apart."""
-    return frozenset(mesh) & frozenset(map(str, _sdy.ManualAxesAttr(op.attributes["manual_axes"])))
+    return frozenset(mesh) & frozenset(map(str, sdy.ManualAxesAttr(op.attributes["manual_axes"])))
 
 
 def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]] | None:
     """Of each operand or result of a manual computation, each dimension's manual axes; None where
     one is split up.
     """
-    values = _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
-    found = [_sdy.TensorShardingAttr(value) for value in values]
+    values = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+    found = [sdy.TensorShardingAttr(value) for value in values]
     dims = [
-        [_axes(_sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found
+        [_axes(sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found
     ]
     if any(list(s.unreduced_axes) for s in found) or any(None in each for each in dims):
         return None
@@ -94,8 +93,8 @@ def group_axes(op: Operation, mesh: Mesh) -> Names | None:
     groups = op.attributes["replica_groups"]
     if mesh and not _is_over_partitions(op):
         return None
-    if _stablehlo.ReplicaGroupMeshAxesAttr.isinstance(groups):
-        names = _axes(map(_stablehlo.AxisRefAttr, _stablehlo.ReplicaGroupMeshAxesAttr(groups).axes))
+    if stablehlo.ReplicaGroupMeshAxesAttr.isinstance(groups):
+        names = _axes(map(stablehlo.AxisRefAttr, stablehlo.ReplicaGroupMeshAxesAttr(groups).axes))
         return None if names is None else tuple(name for name in names if name in mesh)
     rows = _sorted(np.array(ir.DenseIntElementsAttr(groups)))
     ids = device_ids(mesh)
@@ -132,8 +131,8 @@ def _orders(mesh: Mesh) -> Iterator[Names]:
 
 def _axes(refs: Any) -> Names | None:
     """The axes by name; None where one is a part of an axis."""
-    known = _stablehlo.AxisRefAttr
-    found = [ref if isinstance(ref, known) else _sdy.AxisRefAttr(ref) for ref in refs]
+    known = stablehlo.AxisRefAttr
+    found = [ref if isinstance(ref, known) else sdy.AxisRefAttr(ref) for ref in refs]
     parted = any(ref.sub_axis_info is not None for ref in found)
     return None if parted else tuple(ref.name for ref in found)
 
@@ -142,7 +141,7 @@ def _is_over_partitions(op: Operation) -> bool:
     """Whether the groups are of partitions of one program, and not of replicas."""
     channel = (
         "channel_handle" in op.attributes
-        and _stablehlo.ChannelHandle(op.attributes["channel_handle"]).handle > 0
+        and stablehlo.ChannelHandle(op.attributes["channel_handle"]).handle > 0
     )
     return channel and (op.name not in GLOBAL_IDS or "use_global_device_ids" in op.attributes)
 

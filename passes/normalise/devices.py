@@ -62,7 +62,6 @@ from hlo_surgery.passes.raising.raise_op import raise_op, single
 
 LAYOUTS = ("operand_layouts", "result_layouts")
 WAITING = "own_"
-_sdy = cast(Any, sdy)
 
 
 def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
@@ -99,14 +98,14 @@ def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
         placed = [_shardings(mesh, axes, values) for values in (op.operands, op.results)]
         manual = ir.Attribute.parse(f"#sdy<manual_axes{{{', '.join(map(_quoted, names))}}}>")
         kinds, operands = [v.type for v in op.results], list(op.operands)
-        made = _sdy.ManualComputationOp(kinds, operands, *placed, manual).operation
+        made = sdy.ManualComputationOp(kinds, operands, *placed, manual).operation
         block = made.regions[0].blocks.append(*(_part(v, [1] * lead, lead) for v in operands))
     with mlir.context(), op.location, ir.InsertionPoint(block):
         own = [_reshaped(a, _part(a, [], lead)) for a in block.arguments]
         kernel = ir.Operation.create(
             op.name, [_part(v, [], lead) for v in op.results], own, _own_attributes(op)
         )
-        _sdy.ReturnOp([_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results])
+        sdy.ReturnOp([_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results])
     mlir.replace(op, mlir.results(made))
 
 

@@ -148,14 +148,6 @@ def put_back(module: Module) -> None:
             _constrain(value, list(shardings))
 
 
-def device_count(module: Module) -> int | None:
-    """On how many devices a module's constraints are, and what each device has to itself; None
-    where it has neither.
-    """
-    placed = not {CONSTRAINT, MANUAL}.isdisjoint(mlir.op_names(module))
-    return mesh_size(module) if placed else None
-
-
 def mesh_size(module: Module) -> int:
     """Of how many devices the largest mesh is that a module names; 1 where it names none."""
     return max((math.prod(axes.values()) for _, axes, _ in meshes(module)), default=1)

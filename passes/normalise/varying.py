@@ -17,7 +17,7 @@ There is a leading dimension for each such axis, in the order of the mesh.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +86,7 @@ def aligned(
     places = [*map(lead.index, own), *(len(lead) + d for d in range(len(shape)))]
     with mlir.context(), before.location, ir.InsertionPoint(before):
         kind = mlir.tensor_type(value, (*varying.sizes(lead), *(local or shape)))
-        return cast(Any, stablehlo).broadcast_in_dim(kind, value, places)
+        return stablehlo.broadcast_in_dim(kind, value, places)
 
 
 def align_operands(varying: Varying, op: Operation, leads: Sequence[Names]) -> None:

@@ -8,6 +8,7 @@ Raising rules for linear transforms along dimensions: windowed sums, triangular 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -156,7 +157,7 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     return single(contracted)
 
 
-def _conv_dimension_numbers(numbers: stablehlo.ConvDimensionNumbers) -> lax.ConvDimensionNumbers:
+def _conv_dimension_numbers(numbers: Any) -> lax.ConvDimensionNumbers:
     return lax.ConvDimensionNumbers(
         lhs_spec=(
             numbers.input_batch_dimension,

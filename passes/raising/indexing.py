@@ -6,6 +6,7 @@ lets them lie along any dimension, or, past the last one, be single numbers.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
-from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import (
     added_results,
     flag,
@@ -113,7 +114,7 @@ def _before_last(dims: Sequence[int], index_vector_dim: int) -> tuple[int, ...]:
 
 
 def gather_dimension_numbers(
-    numbers: stablehlo.GatherDimensionNumbers,
+    numbers: Any,
 ) -> lax.GatherDimensionNumbers:
     """A gather's dimensions as JAX has them, index vectors being last."""
     return lax.GatherDimensionNumbers(
@@ -128,7 +129,7 @@ def gather_dimension_numbers(
 
 
 def scatter_dimension_numbers(
-    numbers: stablehlo.ScatterDimensionNumbers,
+    numbers: Any,
 ) -> lax.ScatterDimensionNumbers:
     """A scatter's dimensions as JAX has them, index vectors being last."""
     return lax.ScatterDimensionNumbers(

@@ -14,11 +14,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hlo_surgery.passes.dataflow.numbers import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.errors import source_line
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import SUMMING
 from hlo_surgery.passes.terms.site_functions import windows_of
 from hlo_surgery.passes.terms.steps import GradientSlice, contracted
@@ -260,30 +259,6 @@ def counts_of(sliced: GradientSlice, size: int) -> Counts:
 def plain_seconds(counts: Counts, device: Roofline) -> float:
     """The sites themselves."""
     return sum(site_seconds(site, device, 1) for site in counts.sites)
-
-
-# What moves nothing of its own, since XLA makes it again where it is used; and which operand an op
-# writes into an array that is there.
-FREE = frozenset(f"stablehlo.{n}" for n in ("broadcast_in_dim", "constant", "iota", "reshape"))
-WRITES = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": -1}
-
-
-def program_seconds(block: Block, device: Roofline) -> float:
-    """About what a flat block takes: its contractions, and what all else writes."""
-    return sum(_op_seconds(op, device) for op in mlir.operations(block)[:-1])
-
-
-def _op_seconds(op: Operation, device: Roofline) -> float:
-    if op.name in mlir.CONTROL_FLOW:
-        steps = counter_values(op) or {} if op.name == "stablehlo.while" else {}
-        trips = len(next(iter(steps.values()), [0]))
-        return trips * program_seconds(mlir.blocks(op)[-1], device)
-    if op.name in FREE:
-        return 0
-    if op.name in SUMMING:
-        return site_seconds(site_counts(op), device, 1)
-    made = [op.operands[WRITES[op.name]]] if op.name in WRITES else mlir.results(op)
-    return sum(map(bytes_of, made)) / device.bandwidth
 
 
 def site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:

@@ -9,9 +9,9 @@ from jax import lax
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
-from hlo_surgery.passes.strategies.gradient_costs import program_seconds
 from hlo_surgery.requests.options import ROOFLINES
 from hlo_surgery.rewriting import autotune
+from hlo_surgery.rewriting.predicted import program_seconds
 
 X = jnp.sin(jnp.arange(96.0)).reshape(8, 4, 3)
 P = {"in": jnp.cos(jnp.arange(15.0)).reshape(3, 5), "out": jnp.ones((5, 2))}
