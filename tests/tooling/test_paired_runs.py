@@ -11,17 +11,16 @@ import pytest
 from scipy import stats
 
 import hlo_surgery.optimizers as ho
-from tools.experiments.paired import replay
 from tools.experiments.paired.claims import Difference, holm, paired
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS
-from tools.experiments.paired.records import ran, read_csv, write_csv
+from tools.experiments.paired.records import read_csv
 from tools.experiments.paired.training import Training
 from tools.experiments.paired.variants import SWEEPS
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training import data
 from tools.experiments.training.loop import train
 from tools.experiments.training.methods import Run
-from tools.experiments.training.model import SIZES, Size
+from tools.experiments.training.model import Size
 from tools.experiments.training.private import SQUARES, private_micro_adam
 
 TINY = Size("small", V=256, L=16, N=1, H=1, c=0.02)
@@ -49,20 +48,6 @@ def test_a_rerun_of_a_seed_is_its_line_bit_for_bit(tmp_path):
     Runs(other, 2).made(wanted[::-1])
     assert one.read_bytes() == other.read_bytes()
     assert len(read_csv(one)) == 2
-
-
-def test_a_kept_line_is_told_from_another(tmp_path, capsys):
-    tiny = SIZES["tiny"]
-    wanted = [Wanted("sign_ema", rate, 0, BATCH_SIZE, tiny) for rate in (0.01, 0.02)]
-    kept = Runs(tmp_path / "kept.csv").made(wanted)
-    asked = [str(tmp_path / "kept.csv"), "--size", "tiny", "--workers", "1"]
-    with pytest.raises(SystemExit, match="0"):
-        replay.main(asked)
-    assert capsys.readouterr().out.count("the same bits") == 1  # One run stands for its method.
-    write_csv(tmp_path / "kept.csv", [ran(replace(kept[0], loss=np.nextafter(kept[0].loss, 9)))])
-    with pytest.raises(SystemExit, match="1"):
-        replay.main(asked)
-    assert "ANOTHER" in capsys.readouterr().out
 
 
 def test_a_paired_difference_is_that_of_each_seed():

@@ -13,7 +13,6 @@ from tools.experiments.paired.found import compared
 from tools.experiments.paired.records import MEASURED, rows_of
 from tools.experiments.redraw import (
     batch_sizes,
-    costs,
     critical_batch_size,
     language_model,
     moments,
@@ -57,7 +56,6 @@ def draw_all(runs: Path, out: Path, kind: str) -> None:
     if rows := rows_of(runs / "critical_batch_size.csv"):
         critical_batch_size.draw(rows, out / f"critical_batch_size.{kind}")
     moments.draw_all(runs, out, kind)
-    costs.draw_all(out, kind)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tools.experiments.redraw import (
 from tools.experiments.redraw.verdicts import table as verdicts
 
 RUNS = ("language_model", "sweeps", "updates", "synthetic", "groups", "other_processor")
-MEASURED = ("critical_batch_size", "moments", "sign_snr", "sign_opposed", "memory_along_step")
+MEASURED = ("critical_batch_size", "moments", "sign_snr", "sign_opposed")
 NONE = "(not run yet)"
 Table = Callable[[Path], str]
 
