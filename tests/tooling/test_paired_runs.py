@@ -12,11 +12,9 @@ from scipy import stats
 
 import hlo_surgery.optimizers as ho
 from tools.experiments.paired.claims import Difference, holm, paired
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS
 from tools.experiments.paired.records import read_csv
-from tools.experiments.paired.training import Training
-from tools.experiments.paired.variants import SWEEPS
-from tools.experiments.paired.workers import Runs, Wanted
+from tools.experiments.paired.variants import BATCH_SIZE, CONTENDERS, SWEEPS
+from tools.experiments.paired.workers import Runs, Training, Wanted
 from tools.experiments.training import data
 from tools.experiments.training.loop import train
 from tools.experiments.training.methods import Run
