@@ -13,7 +13,6 @@ import hlo_surgery as hs
 from tests.microbatches import test_microbatches
 from tests.microbatches.microbatch_statistics import (
     BOUND,
-    FLAGS,
     assert_right,
     examples,
     norm,
@@ -214,26 +213,3 @@ def test_every_form(name, steps_taken):
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
     assert_right(found, expected(own))
     assert not steps_taken
-
-
-def test_padding_counts_nowhere(steps_taken):
-    # The median is of all norms, those of padding being zero; clipping needs a sum of losses.
-    asked = {name: s for name, s in STATISTICS.items() if name not in ("median", "clipped")}
-    f = hs.rewrite(
-        lambda *args: test_microbatches.by_weights(*args)[0],
-        batch_argnums=(1, 2),
-        statistics=asked,
-        is_real=FLAGS,
-    )
-    assert_right(f(PARAMS_OF_STEPS, X_OF_STEPS, FLAGS)[1], expected(examples(), FLAGS))
-    assert not steps_taken
-
-
-def test_a_loss_in_a_loop_that_is_unrolled_whole():
-    def loss(p, x):
-        step = lambda total, rows: (total + p["b"][0] * inner(p, rows), None)  # noqa: E731
-        return lax.scan(step, 0.0, x.reshape(3, 4, D), unroll=3)[0] / 3
-
-    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(PARAMS, X)[1]
-    alone = [jax.grad(lambda p, b=b: p["b"][0] * inner(p, X[b : b + 1]))(PARAMS) for b in range(B)]
-    jax.tree.map(close, found, jax.tree.map(lambda *each: jnp.stack(each), *alone))

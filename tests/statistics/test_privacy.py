@@ -1,6 +1,5 @@
 """Clipped means as in differentially private training: other libraries, and what they promise."""
 
-import warnings
 from functools import cache
 
 import jax
@@ -65,17 +64,6 @@ def test_as_jax_privacy_does(name):
     assert_close(
         clipped_sum(name), jax.tree.map(np.asarray, jax.jit(clipped)(model.params, *model.batch))
     )
-
-
-def test_as_optax_does():
-    optax = pytest.importorskip("optax")
-    model = MODELS["mlp"]
-    aggregate = optax.contrib.differentially_private_aggregate(
-        MAX_NORM, noise_multiplier=0.0, key=jax.random.key(0)
-    )
-    each = jax.tree.map(lambda *leaves: jnp.stack(leaves).astype(jnp.float32), *gradients("mlp"))
-    updates, _ = aggregate.update(each, aggregate.init(model.params))
-    assert_close(clipped_sum("mlp"), jax.tree.map(lambda x: model.size * np.asarray(x), updates))
 
 
 @pytest.mark.parametrize("name", ["mlp", "scans"])
@@ -187,26 +175,3 @@ def test_what_lets_one_example_act_on_the_others_is_refused(loss, on_mixing):
             *arguments
         )
     assert refusal.value.where.startswith(__file__)
-
-
-def test_labels_that_are_not_named_are_warned_of():
-    """They count as known to everybody, so that a mean over them would void the bound."""
-
-    def centred(w, x, y):
-        return jnp.mean((x @ w - (y - y.mean())) ** 2)
-
-    def of_labels(w, x, given):
-        return centred(w, x, given["labels"])
-
-    def plain(w, x, y):
-        return jnp.mean((x @ w - y) ** 2)
-
-    w, x, y = jnp.ones(3), jnp.eye(5, 3), jnp.arange(5.0)
-    said = r"argument 2\['labels'\], float32\[5\], has as many rows as there are examples"
-    f = jax.jit(hs.grad(of_labels, batch_argnums=1, statistics=hs.clipped_mean(1.0)))
-    with pytest.warns(UserWarning, match=said) as caught:
-        f(w, x, {"labels": y})
-    assert [warning.filename for warning in caught] == [__file__]
-    with warnings.catch_warnings(action="error"):
-        hs.grad(centred, batch_argnums=1, statistics=hs.norms())(w, x, y)
-        hs.grad(plain, batch_argnums=(1, 2), statistics=hs.clipped_mean(1.0))(w, x, y)

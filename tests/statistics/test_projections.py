@@ -7,7 +7,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.passes.measures.projections import random_signs
-from tools.exactness.projections_by_definition import dense_projections_of, projections_of
+from tools.exactness.projections_by_definition import projections_of
 
 K, SEED, B, T, D, LAYERS, ROWS = 4, 7, 6, 8, 24, 3, 40
 RNG = np.random.default_rng(0)
@@ -99,31 +99,3 @@ def test_no_setting_changes_a_sign(settings, seed):
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": 0}, "an integer k from 1"),
-        ({"k": 2.5}, "an integer k from 1"),
-        ({"k": True}, "an integer k from 1"),
-        ({"k": 10**9}, "an integer k from 1"),
-        ({"k": 2, "seed": -1}, "an integer seed from 0"),
-        ({"k": 2, "seed": 1 << 64}, "an integer seed from 0"),
-        ({"k": 2, "kind": "sparse"}, "a kind of kronecker or dense"),
-        ({"k": 2, "per": "layer"}, "per is 'layer'"),
-    ],
-)
-def test_bad_arguments_say_what_to_write(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        hs.projected(**arguments)
-
-
-def test_dense_projections_in_blocks():
-    def wide(w, x):
-        return jnp.mean(jnp.sin(x @ w) @ jnp.ones(600))
-
-    w, x = draw(30, 600), draw(3, 30)
-    f = hs.grad(wide, statistics=hs.projected(K, kind="dense"))
-    own = jax.vmap(lambda x: jax.grad(wide)(w, x[None]))(x)
-    held({"w": f(w, x)[1]}, {"w": dense_projections_of(np.asarray(own, np.float64), K)})

@@ -1,4 +1,7 @@
-"""The bench: whatever a user would write for a statistic agrees with ours."""
+"""The bench: whatever a user would write for a statistic agrees with ours.
+
+This folder alone tests the programs in `tools/`, and what `docs/howto.md` promises.
+"""
 
 import pytest
 
