@@ -243,3 +243,21 @@ WRONG = {
 def test_what_is_no_loss(name, said):
     with pytest.raises(ValueError, match=said):
         asked(with_metrics, loss=name)
+
+
+def test_a_penalty_that_each_microbatch_adds_is_no_updated_parameter():
+    """The gradient of 0.5 |w|**2 is w, once for each step."""
+
+    def penalised(w, x):
+        return jnp.mean(jnp.tanh(x @ w)) + 0.5 * jnp.sum(w**2)
+
+    def accumulated(w, x):
+        def step(total, rows):
+            return total + jax.grad(penalised)(w, rows), None
+
+        return jax.lax.scan(step, jnp.zeros_like(w), x.reshape(2, B // 2, -1))[0] / 2
+
+    gradient, found = hs.rewrite(accumulated, batch_argnums=1, statistics=hs.norms())(W, X)
+    each = jax.vmap(lambda row: jax.grad(penalised)(W, row[None]))(X)
+    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found, jnp.linalg.norm(each.reshape(B, -1), axis=1), rtol=1e-5)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -45,16 +43,6 @@ def rejected(*arguments, code=2, stdin=None):
     assert isinstance(result.exception, SystemExit)
     assert "Traceback" not in result.output
     return " ".join(result.stderr.split())
-
-
-def loss(w, x):
-    return jnp.mean(jnp.tanh(x @ w) ** 2)
-
-
-W, X = (
-    np.linspace(-1, 1, 3, dtype=np.float32),
-    np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
-)
 
 
 def test_inspect_with_a_batch_shows_the_plan():
@@ -185,38 +173,6 @@ def test_wrong_use_says_what_to_do_and_touches_nothing(case, tmp_path):
     assert message in rejected("verify", MLP, *arguments, *statistic)
     assert out.read_bytes() == b"untouched"
     assert list(tmp_path.iterdir()) == [out]
-
-
-def dump_with_metrics(path):
-    """A module that returns the loss, an accuracy, the gradient and a new average of the
-    parameters.
-    """
-
-    def step(w, average, x):
-        value, gradient = jax.value_and_grad(loss)(w, x)
-        return {"accuracy": jnp.mean(x), "loss": value}, gradient, 0.5 * average + 0.5 * w
-
-    path.write_text(jax.jit(step).lower(W, W, X).as_text(debug_info=True))
-    return path
-
-
-def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
-    module, out = dump_with_metrics(tmp_path / "step.mlir"), tmp_path / "out.mlir"
-    asked = ("--batch", "x", "--statistic", "per_example_losses")
-    for each in ("inspect", module), ("rewrite", module, "-o", out), ("verify", module):
-        assert "name it in --loss" in rejected(*each, *asked, "--gradient", "[1]")
-        assert "more than once" in rejected(
-            *each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2"
-        )
-        told = answered(*each, *asked, "--gradient", "[1]", "--loss", "[0]['loss']")
-        assert (
-            "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]"
-            in told.stdout
-        )
-    shown = json.loads(
-        answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
-    )
-    assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
 
 
 def changed_inputs(path, **changes):

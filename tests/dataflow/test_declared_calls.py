@@ -84,6 +84,12 @@ def test_what_does_not_fit_the_calls(name):
         asked(dumped(by_features, W, X), calls)
 
 
+@pytest.mark.parametrize("loss", [mixing, lambda w, x: jnp.mean((x @ w)[::-1] * x[:, :2])])
+def test_what_is_known_to_mix_is_refused_without_a_word(loss):
+    with pytest.raises(hs.Refusal):
+        asked(dumped(loss, W, X[:, 0]), None)
+
+
 def test_verify_catches_a_wrong_word_for_a_call():
     text, calls = dumped(mixing, W, X[:, 0]), {SOLVE: ((None, 0), 0)}
     assert len(asked(text, calls).plan.trusted) == 1

@@ -213,3 +213,13 @@ def test_every_form(name, steps_taken):
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
     assert_right(found, expected(own))
     assert not steps_taken
+
+
+def test_a_loss_in_a_loop_that_is_unrolled_whole():
+    def loss(p, x):
+        step = lambda total, rows: (total + p["b"][0] * inner(p, rows), None)  # noqa: E731
+        return lax.scan(step, 0.0, x.reshape(3, 4, D), unroll=3)[0] / 3
+
+    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(PARAMS, X)[1]
+    alone = [jax.grad(lambda p, b=b: p["b"][0] * inner(p, X[b : b + 1]))(PARAMS) for b in range(B)]
+    jax.tree.map(close, found, jax.tree.map(lambda *each: jnp.stack(each), *alone))

@@ -11,6 +11,8 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.normalize import sum_windows
 
 
 def by_zero_along_the_examples(w, x):
@@ -30,6 +32,24 @@ def test_indices_that_cannot_be_evaluated_are_refused(loss):
 
 
 W, X = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(4, 3), (5, 6, 4)]))
+
+MODULE = """
+func.func @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<2xf32>
+  %found:2 = stablehlo.composite "chlo.scan" %x, %zero ({
+  ^bb0(%own: tensor<2xf32>, %before: tensor<2xf32>):
+    %sum = stablehlo.OP %own, %before : tensor<2xf32>
+    stablehlo.return %sum, %sum : tensor<2xf32>, tensor<2xf32>
+  }) {composite_attributes = {dimension = 1 : i64, is_associative = true, is_reverse = BACKWARDS},
+      decomposition = @unused, version = 1 : i32}
+    : (tensor<2x3xf32>, tensor<2xf32>) -> (tensor<2x3xf32>, tensor<2xf32>)
+  return %found#0, %found#1 : tensor<2x3xf32>, tensor<2xf32>
+}
+func.func private @unused(%x: tensor<2x3xf32>, %y: tensor<2xf32>)
+    -> (tensor<2x3xf32>, tensor<2xf32>) {
+  return %x, %y : tensor<2x3xf32>, tensor<2xf32>
+}
+"""
 
 
 def forwards(w, x):
@@ -52,6 +72,23 @@ def exported(loss):
     return jax.export.export(jax.jit(jax.grad(loss)), platforms=["cuda"])(W, X).mlir_module()
 
 
+@pytest.mark.parametrize("told", ["false", "true"])
+def test_a_scan_that_adds_up(told):
+    module = mlir.parse(MODULE.replace("OP", "add").replace("BACKWARDS", told))
+    sum_windows(module)
+    text = mlir.to_text(module)
+    assert "reduce_window" in text
+    assert "composite" not in text
+
+
+@pytest.mark.parametrize(("op", "length"), [("maximum", "3"), ("add", "0")])
+def test_another_scan_stays(op, length):
+    text = MODULE.replace("2x3x", f"2x{length}x").replace("OP", op)
+    module = mlir.parse(text.replace("BACKWARDS", "false"))
+    sum_windows(module)
+    assert "composite" in mlir.to_text(module)
+
+
 @pytest.mark.parametrize("dumped", [lowered, exported])
 @pytest.mark.parametrize("loss", [forwards, backwards])
 def test_sums_of_each_example(loss, dumped):
@@ -70,26 +107,6 @@ W_OF_FUNCTIONS, X_OF_FUNCTIONS = (
     jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
     for i, s in enumerate([(3, 6), (5, 3)])
 )
-
-
-def largest(w, x):
-    return jnp.mean(jnp.sum(lax.approx_max_k(jnp.tanh(x @ w), 2)[0] ** 2, -1))
-
-
-def in_a_loop(w, x):
-    def step(h, _):
-        return h - 0.1 * lax.approx_min_k(jnp.tanh(h @ w), 2)[0].sum(-1, keepdims=True), None
-
-    return jnp.mean(lax.scan(step, x, None, length=3)[0] ** 2)
-
-
-@pytest.mark.parametrize("loss", [largest, in_a_loop])
-def test_statistics_are_those_of_single_examples(loss):
-    f = hs.grad(loss, statistics={"all": hs.per_example(), "norms": hs.norms()})
-    found = f(W_OF_FUNCTIONS, X_OF_FUNCTIONS)[1]
-    alone = jnp.stack([jax.grad(loss)(W_OF_FUNCTIONS, x[None]) for x in X_OF_FUNCTIONS])
-    np.testing.assert_allclose(found["all"], alone, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found["norms"], jnp.linalg.norm(alone, axis=(1, 2)), rtol=1e-5)
 
 
 def test_over_the_examples_is_refused():

@@ -38,11 +38,6 @@ def trained(optimizer, steps=2):
     return params
 
 
-def refused(optimizer, match):
-    with pytest.raises(ValueError, match=match):
-        ho.required_statistics(optimizer, parameters())
-
-
 @pytest.mark.parametrize(
     "frozen",
     [
@@ -63,7 +58,3 @@ def test_what_is_frozen_stays(frozen):
     updates, _ = optimizer.update(gradient, optimizer.init(gradient), gradient, **given)
     assert not np.any(updates["w"])
     assert np.all(np.asarray(updates["b"]) != 0)
-
-
-def test_private_steps_take_no_statistics_without_noise():
-    refused(optax.chain(ho.private_gradient(1.0, 1.0, 0), ho.micro_adam(0.1)), "not private")

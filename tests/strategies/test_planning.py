@@ -135,3 +135,16 @@ def test_a_budget_bounds_the_temporaries_of_xla(monkeypatch):
     assert temporaries(100 * own) >= 64 * own
     # Beside a chunk there are the two accumulators, and the operands of the contraction.
     assert temporaries(8 * own) < (8 + 8) * own
+
+
+def through_layers(p, x):
+    h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["layers"])
+    return jnp.mean((h.mean(1) @ p["out"]) ** 2)
+
+
+def test_what_is_forced_names_the_gradient_that_it_does_not_apply_to():
+    """Gradients that a scan stacks are looked at in the loop, and have the same name."""
+    p = {"layers": jnp.ones((4, 3, 3)), "out": jnp.ones((3, 2))}
+    f = hs.grad(through_layers, statistics=hs.second_moment(), strategy="square")
+    with pytest.raises(ValueError, match=r"of \['layers'\], and what is forced must"):
+        f(p, jnp.ones((5, 7, 3)))
