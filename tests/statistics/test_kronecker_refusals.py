@@ -1,5 +1,7 @@
 """Kronecker factors that are refused: the line of the reason, and the way out, which works."""
 
+import inspect
+
 import jax.numpy as jnp
 import pytest
 
@@ -62,6 +64,27 @@ def test_what_is_no_such_sum_is_refused(name):
         hs.Refusal, match=r"(?s)test_kronecker_refusals.py:\d+.*sum of outer products"
     ):
         f(w, x)
+
+
+def penalised(w, x):
+    errors = jnp.mean(jnp.tanh(x @ w))
+    penalty = 0.1 * jnp.sum(w**2)
+    return errors + penalty
+
+
+def line_of(function, text):
+    lines, first = inspect.getsourcelines(function)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def test_a_penalty_is_refused_at_its_own_line():
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(penalised, statistics=hs.kronecker_factors())(draw(D, F), ROWS_OF_X)
+    assert refused.value.where.endswith(
+        f"test_kronecker_refusals.py:{line_of(penalised, 'penalty =')}"
+    )
+    assert "rests on no example" in refused.value.why
+    assert "weight decay, to the optimizer" in refused.value.help
 
 
 def tied_apart(looked_up, scores, ids):
