@@ -54,42 +54,34 @@ SMOKE = {
 
 # What another way to compile could break: the ends of the range of floats, and narrow integers.
 DEFAULT_FLAGS = {
-    "test_faults",
     "test_norm_ranges",
     "test_segments",
     "test_square_ranges",
 }
 # What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
-# steps, every layout over several devices (one of them is in test_train_step_mesh), and forms of
-# what another file holds once: steps within steps, faults one by one, and padding beside each
-# statistic. So are the tests of `DEFAULT_FLAGS`, which have a run of their own.
+# steps, every layout over several devices, and forms of what another file holds once. So are the
+# tests of `DEFAULT_FLAGS`, which have a run of their own.
 # In other files single cases are slow, most of them of products (`products.py`).
 SLOW = DEFAULT_FLAGS | {
     "test_bench",
     "test_closed_over",
     "test_coincident_sizes",
-    "test_control_flow",
-    "test_convolution_patches",
     "test_curvature",
     "test_decoder_devices",
     "test_decoder_resumed",
     "test_equinox_models",
     "test_fold_squared_sums",
     "test_fused",
-    "test_kernels_on_meshes",
     "test_loop_examples",
     "test_meshes",
     "test_microbatches",
     "test_mosaic_kernels",
     "test_nested_microbatches",
-    "test_optimizer_state",
     "test_padding",
     "test_paired_runs",
     "test_projections",
     "test_scripts",
-    "test_tpu_mesh",
     "test_train_step_optimizers",
-    "test_two_processes",
     "test_verification_statistics",
 }
 MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that is measured on a GPU, in under 40 minutes on one, in the order of its worth:
+# Everything that is measured on a GPU, in under 35 minutes on one, in the order of its worth:
 #   tools/bench_gpu.sh OUT [full|small [PART ...]]
 # The tables compiled for GPUs that are not here come last, and need no GPU. `small` is a check of the
 # script itself, on CPU too. A part that fails or takes too long leaves its .err, and the rest goes on.
@@ -25,21 +25,13 @@ run() {
     echo "failed, or took more than $minutes minutes: see $out/$name.err" | tee -a "$out/$name.txt"
 }
 
-small=() rounds=21 families=(conv lm resnet conformer embedding lstm)
-norms=() moments=(--seeds 1 --batch-sizes 16 64)
-mlps=(--batches 64 256 1024) strategies=(--batches 16)
+small=() rounds=21 moments=(--seeds 1 --batch-sizes 16 64)
 if [ "$size" = small ]; then
-  small=(--small) rounds=1 families=(embedding) norms=(--batch 16 --microbatches 8)
-  moments=() mlps=(--batches 16 --widths 32 --depths 2) strategies=(--batches 8 --widths 32)
+  small=(--small) rounds=1 moments=()
 fi
 
 run agreement 5 tools.bench.gpu.agreement "${small[@]}"
 run measured 8 tools.bench.gpu.measured --rounds "$rounds" "${small[@]}"
 run sites 3 tools.bench.gpu.dense_sites "${small[@]}"
-run mlp 4 tools.bench.families --families mlp "${mlps[@]}" --rounds "$rounds" --csv "$out/mlp.csv"
-run strategies 4 tools.bench.families --families mlp "${strategies[@]}" --strategies --rounds "$rounds" --csv "$out/strategies.csv"
-run norms 2 tools.bench.norms --rounds "$rounds" "${norms[@]}"
-run families 8 tools.bench.families --families "${families[@]}" --methods plain surgery "jit(vmap)" --rounds "$rounds" --csv "$out/families.csv" "${strategies[@]}"
-run loops 2 tools.bench.loops --rounds "$rounds" "${small[@]}"
 [ "$size" = small ] || run curves 8 tools.experiments.moments --out "$out/curves" "${moments[@]}"
 run ahead 9 tools.bench.gpu.table "${small[@]}"

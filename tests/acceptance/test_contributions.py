@@ -137,30 +137,6 @@ def test_contributions_flow_into_each_examples_copy(loss):
         )
 
 
-def cut(p, x):
-    """The same, with the mean a constant for the derivative too."""
-    h = x @ p["w"]
-    h = h - jax.lax.stop_gradient(h.mean(0))
-    return squares(jnp.sin(h))
-
-
-def test_means_that_are_constants_of_the_loss():
-    """Behind stop_gradient nothing flows back through the mean: g_b is the gradient with the mean
-    held at its value.
-    """
-    p = {"w": PARAMS["w"]}
-    mean = (X @ p["w"]).mean(0)
-
-    def held(p, row):
-        return jnp.sum(jnp.sin(row @ p["w"] - mean) ** 2)
-
-    expected = jax.vmap(jax.grad(held), (None, 0))(p, X)["w"]
-    _, found = hs.grad(cut, statistics=hs.per_example(), **CONTRIBUTION)(p, X)
-    np.testing.assert_allclose(
-        found["w"], expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max())
-    )
-
-
 def of_running_means(w, scale, mean, part, slope):
     """The loss of a microbatch, and the mean of what has come so far; row b with copy b."""
     h = rows(part, w)

@@ -1,5 +1,7 @@
 """Loops and branches in which examples meet, or that hold what belongs to positions: refused."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,29 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.loops.test_control_flow import features, single, squares, stacked
+
+B, STEPS, WIDTH = 5, 3, 4
+
+
+def draw(shape, seed):
+    return jax.random.normal(jax.random.key(seed), shape) / math.sqrt(shape[-1])
+
+
+def stacked(width=WIDTH, steps=STEPS):
+    return {"w": draw((steps, width, width), 0), "b": draw((steps, width), 1)}
+
+
+def single(width=WIDTH):
+    return {"w": draw((width, width), 0), "u": draw((width, width), 1), "t": jnp.float32(0.5)}
+
+
+def features(width=WIDTH):
+    return draw((B, width), 2)
+
+
+def squares(h):
+    """The mean over the examples [B, ..]."""
+    return jnp.mean(jnp.sum(h**2, tuple(range(1, h.ndim))))
 
 
 def centred_at_each_step(p, x):

@@ -1,7 +1,5 @@
 """Rows of parameters, draws of groups, gradients by the batch: an example's where that shows."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,92 +111,6 @@ def test_moved_rows_are_refused_or_each_examples_own(name, beside):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-GROUPS, EACH, D, LAYERS = 2, 3, 4, 2
-B_OF_MASKS = GROUPS * EACH
-DRAW = np.random.default_rng(0)
-W, X_OF_MASKS = (np.float32(DRAW.normal(size=shape)) for shape in ((D,), (B_OF_MASKS, D)))
-MASKS = np.float32([[1, 0, 1, 0], [0, 1, 1, 1]])
-
-
-def rows_of(w, x):
-    return jnp.mean(jnp.tanh(jnp.sum(x * w, -1)) ** 2)
-
-
-def of_groups(regulariser):
-    def loss(w, x):
-        def one(rows, mask):
-            return rows_of(w * mask, rows) + regulariser(w, mask)
-
-        return jnp.mean(jax.vmap(one)(x.reshape(GROUPS, EACH, D), MASKS))
-
-    return loss
-
-
-def repeated(regulariser):
-    """The masked weights, repeated for the examples of each group."""
-
-    def loss(w, x):
-        masked = w * MASKS
-        own = jnp.broadcast_to(masked[:, None], (GROUPS, EACH, D)).reshape(B_OF_MASKS, D)
-        return rows_of(own, x) + regulariser(masked)
-
-    return loss
-
-
-def layered(regulariser):
-    def loss(w, x):
-        def layer(h, factor):
-            v = w * MASKS * factor
-            return jnp.tanh(h * v[:, None]), regulariser(v)
-
-        h, more = lax.scan(layer, x.reshape(GROUPS, EACH, D), jnp.arange(1.0, LAYERS + 1))
-        return jnp.mean(jnp.sum(h, -1)) + jnp.sum(more)
-
-    return loss
-
-
-def nothing(*_):
-    return 0.0
-
-
-def squares(w, mask):
-    return jnp.sum((w * mask) ** 2)
-
-
-EXACT = {
-    "masks alone": of_groups(nothing),
-    "a penalty of the weights": of_groups(lambda w, mask: jnp.sum(w**2)),
-    "repeated masks alone": repeated(nothing),
-    "masks in a scan": layered(nothing),
-    "masks in a scan, and a penalty outside": lambda w, x: layered(nothing)(w, x) + jnp.sum(w**2),
-}
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_what_rests_on_examples_is_given_to_them(name):
-    """An example of zeros adds nothing to these gradients."""
-    found = hs.grad(EXACT[name], statistics=hs.per_example())(W, X_OF_MASKS)[1]
-    alone = jnp.eye(B_OF_MASKS)[:, :, None] * X_OF_MASKS
-    constant = jax.grad(EXACT[name])(W, jnp.zeros_like(X_OF_MASKS))
-    own = jax.jit(jax.vmap(jax.grad(EXACT[name]), (None, 0)))(W, alone) - constant
-    np.testing.assert_allclose(found, B_OF_MASKS * own + constant, rtol=1e-4, atol=1e-5)
-
-
-def test_masks_passed_row_by_row_are_the_examples_own():
-    """The way out that the refusal names."""
-
-    def loss(w, x, masks):
-        return jnp.mean(jax.vmap(partial(one_example, w))(x, masks))
-
-    def one_example(w, row, mask):
-        return rows_of(w * mask, row) + squares(w, mask)
-
-    own = jnp.repeat(MASKS, EACH, 0)
-    found = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example())(W, X_OF_MASKS, own)[1]
-    expected = jax.vmap(jax.grad(one_example), (None, 0, 0))(W, X_OF_MASKS, own)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 B_OF_GRADIENTS = 6
 W_OF_GRADIENTS, X_OF_GRADIENTS = (
     jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
@@ -271,30 +183,6 @@ def test_rows_of_their_own_are_exact(name):
     each = [form(B_OF_GRADIENTS * alone(b)) for b in range(B_OF_GRADIENTS)]
     np.testing.assert_array_equal(result, gradient(W_OF_GRADIENTS, X_OF_GRADIENTS))
     np.testing.assert_allclose(rows.astype(jnp.float32), jnp.stack(each), rtol=1e-2)
-
-
-def test_what_is_returned_beside_gradients_of_parameters_may_have_rows():
-    """Logits, centred data, and a saliency that nobody asks for statistics of."""
-
-    def outputs(w, x):
-        logits = (x - x.mean(0)) @ w
-        saliency = jax.grad(centred, 1)(w, x)
-        return jax.grad(centred)(w, x), logits, x - x.mean(0), saliency
-
-    asked = {"statistics": hs.per_example(), "gradients": lambda outputs: outputs[0]}
-    f = hs.rewrite(outputs, batch_argnums=1, **asked)
-    (gradient, *others), rows = f(W_OF_GRADIENTS, X_OF_GRADIENTS)
-    constant = X_OF_GRADIENTS.mean(0)
-    each = jax.vmap(jax.grad(lambda w, e: jnp.mean(jnp.tanh((e - constant) @ w))), (None, 0))(
-        W_OF_GRADIENTS, X_OF_GRADIENTS
-    )
-    np.testing.assert_allclose(rows, each, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-4, atol=1e-6)
-    for made, expected in zip(others, outputs(W_OF_GRADIENTS, X_OF_GRADIENTS)[1:], strict=True):
-        np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
-    assert any(
-        "a sum of data" in reason.why for reason in f.explain(W_OF_GRADIENTS, X_OF_GRADIENTS).data
-    )
 
 
 BESIDE_A_SUM = {"centred": lambda x: x - x.mean(0), "scaled": lambda x: x * x.sum(0)}

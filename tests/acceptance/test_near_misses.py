@@ -100,11 +100,6 @@ def number_of_steps(w, x):
     return mean_of(w, x * times)
 
 
-def branch_to_a_sum(w, x):
-    total = jnp.sum(jnp.tanh(x @ w))
-    return jnp.mean(lax.map(lambda e: lax.cond(e[0] > 0, lambda: one(w, e), lambda: total), x))
-
-
 def branch_by_parameters(w, x):
     taken = lax.cond(w[0, 0] > 0, lambda: x, lambda: 2 * x)
     return mean_of(w, x * taken.max())
@@ -162,11 +157,6 @@ def accumulated(parts, order):
         return lax.scan(step, jnp.zeros_like(w), np.array(order))[0]
 
     return gradient
-
-
-def tokens(x):
-    """[B, 2, D]"""
-    return jnp.stack([x, x**2], 1)
 
 
 def of_two(x):
@@ -242,19 +232,6 @@ ACCUMULATED = {
 }
 
 
-# Each step takes elements of one example each, however often, and in whatever order.
-TAKEN = {
-    "tokens one by one": accumulated(lambda x: tokens(x).reshape(2 * B, D), range(2 * B)),
-    "tokens of parts": accumulated(
-        lambda x: tokens(x).reshape(PARTS, B, D).swapaxes(0, 1), range(B)
-    ),
-    "parts of tokens": accumulated(
-        lambda x: tokens(x).reshape(PARTS, -1, 2, D).swapaxes(1, 2).reshape(2 * PARTS, -1, D),
-        range(2 * PARTS),
-    ),
-}
-
-
 # Of these more is refused than mixes: an example's place is told in order, and once.
 TAKEN_OTHERWISE = {
     "an example twice": accumulated(lambda x: x, [0, 1, 2, 3, 4, 4]),
@@ -269,19 +246,6 @@ TAKEN_OTHERWISE = {
 def test_accumulated_beside_others_is_refused(gradient):
     with pytest.raises(hs.Refusal):
         hs.rewrite(gradient, batch_argnums=1, statistics=hs.second_moment())(W, X)
-
-
-@pytest.mark.parametrize("gradient", TAKEN.values(), ids=TAKEN.keys())
-def test_each_gets_what_it_adds_however_often(gradient):
-    """A row of zeros adds nothing, so that what an example adds is what it adds alone."""
-    alone = jnp.where(jnp.eye(B, dtype=bool)[:, :, None], X, 0)
-    expected = B * jnp.stack([gradient(W, x) for x in alone])
-    statistics = {"each": hs.per_example(), "square": hs.second_moment()}
-    plain, found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(W, X)
-    close = {"rtol": 1e-5, "atol": 1e-5 * float(jnp.abs(expected).max())}
-    np.testing.assert_allclose(plain, expected.mean(0), **close)
-    np.testing.assert_allclose(found["each"], expected, **close)
-    np.testing.assert_allclose(found["square"], (expected**2).mean(0), rtol=1e-5, atol=1e-6)
 
 
 def rows_carried(w, x):
@@ -444,20 +408,6 @@ def test_refused(name):
         hs.grad(losses[name], statistics=hs.second_moment())(W, X)
 
 
-def of_a_sum_that_some_take(w, b):
-    """How many take the sum is data, and a constant of the batch."""
-    negative = X[:, 0] <= 0
-    each = jax.grad(lambda w: jnp.sum(jnp.tanh(X[b] @ w)))(w)
-    return jnp.where(negative[b], 0, jax.grad(one)(w, X[b])) / B + negative.sum() * each / B
-
-
-def test_a_branch_that_some_take_counts_for_all():
-    expected = B * jnp.stack([of_a_sum_that_some_take(W, b) for b in range(B)])
-    gradient, each = hs.grad(branch_to_a_sum, statistics=hs.per_example())(W, X)
-    np.testing.assert_allclose(gradient, expected.mean(0), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
-
-
 SEPARABLE = {
     "until done": until_done(any_large, halved(lambda h, t: h > 1)),
     "written at its own place": written(lambda i: i),
@@ -472,55 +422,5 @@ def test_what_they_nearly_are_is_accepted(loss):
     assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X).outputs
 
 
-def weighted(weights, shape=(B,)):
-    """A linear head: no example reaches the gradient of its offset, and yet each has a weight of
-    its own in it.
-    """
-    return lambda w, x: jnp.mean(weights * (x.sum(1).reshape(shape) + w.sum()))
-
-
-def carried_weights(w, x):
-    """They lie beside the examples in the loop, and are summed behind it."""
-    start = NUMBERS, jnp.zeros(B)
-    weights, h = lax.fori_loop(0, 2, lambda _, s: (1.5 * s[0], s[1] + s[0] * x.sum(1)), start)
-    return jnp.mean(h * (x @ w).sum(1)) + weights.sum() * w.sum()
-
-
-def passed_on(made, met=False):
-    """Weights of which others are made; the ones meet the examples, and the others are summed."""
-
-    def loss(w, x):
-        behind = made(NUMBERS)
-        own, summed = (behind, NUMBERS) if met else (NUMBERS, behind)
-        return jnp.mean(own * (x @ w).sum(1)) + summed.sum() * w.sum()
-
-    return loss
-
-
 def grown(weights):
     return lax.fori_loop(0, 2, lambda _, s: 1.5 * s, weights)
-
-
-def chosen(weights):
-    return lax.cond(weights[0] > 0, lambda: 1.5 * weights, lambda: weights)
-
-
-NUMBERS = jnp.arange(1.0, B + 1)
-# A loss, and what each example's own row is in its gradient, beside which number of its own.
-WEIGHTS = {
-    "of a loop": (carried_weights, 2.5 * NUMBERS * X.sum(1), 2.25 * B * NUMBERS),
-    "before a loop": (passed_on(grown, met=True), 2.25 * NUMBERS, B * NUMBERS),
-    "behind a branch": (passed_on(chosen), NUMBERS, 1.5 * B * NUMBERS),
-    "numbers of the examples": (weighted(np.arange(B)), 0, np.arange(B)),
-}
-
-
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_by_place_are_each_examples_own(name):
-    """Row b of what lies along the batch is example b's, whoever made it."""
-    loss, scales, added = WEIGHTS[name]
-    gradient, each = hs.grad(loss, statistics=hs.per_example())(W, X)
-    rows = np.broadcast_to(np.asarray(scales), B)[:, None] * np.asarray(X)
-    expected = rows[:, :, None] + np.asarray(added)[:, None, None]
-    np.testing.assert_allclose(each, np.broadcast_to(expected, each.shape), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-5, atol=1e-5)

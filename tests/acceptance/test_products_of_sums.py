@@ -12,7 +12,6 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.products import covering
 
 B, D = 4, 3
 DRAW = np.random.default_rng(0)
@@ -118,29 +117,6 @@ def test_what_parameters_reach_is_no_term_either(name):
         rewritten(OF_TRAINED[name], hs.norms(), "contribution")
 
 
-# Each with what of it is example b's.
-SHARES = {
-    "divided by data": (lambda v, x, u, m: x.sum(0) / m.sum(), lambda v, x, u, m: x / m.sum()),
-    "times what is no sum": (
-        lambda v, x, u, m: x.sum(0) * lax.rsqrt(m.sum() * (u**2).sum()),
-        lambda v, x, u, m: x / jnp.sqrt(m.sum() * (u**2).sum()),
-    ),
-    "rows times a product": (
-        lambda v, x, u, m: jnp.sum(jnp.tanh(x * v) * (m.sum() * u.sum()), 0),
-        lambda v, x, u, m: jnp.tanh(x * v) * m.sum() * u.sum(),
-    ),
-}
-
-
-@pytest.mark.parametrize("mode", ["refuse", "contribution"])
-@pytest.mark.parametrize("name", SHARES)
-def test_what_is_scaled_by_constants_is_each_examples_own(name, mode):
-    gradient, own = SHARES[name]
-    np.testing.assert_allclose(
-        rewritten(gradient, hs.per_example(), mode), B * own(V, X, U, M), rtol=1e-5
-    )
-
-
 def test_a_constant_passed_from_outside_is_known_to_all():
     """The way out that the refusal names."""
 
@@ -157,75 +133,5 @@ def test_a_constant_passed_from_outside_is_known_to_all():
     np.testing.assert_allclose(found, B * jnp.einsum("bi,bj->bij", X, U) * M.sum(), rtol=1e-5)
 
 
-B_OF_SUMS = 4
-X_OF_SUMS, Y, R = (
-    np.float32(DRAW.normal(size=shape)) for shape in ((B_OF_SUMS,), (B_OF_SUMS,), (B_OF_SUMS, 3))
-)
-P = {"s": np.float32(0.7), "t": np.float32(1.3), "w": np.float32(DRAW.normal(size=3))}
-
-
-def ratio(q, u):
-    return jnp.sum(q) / jnp.sum(q**2) * jnp.sum(u**2)
-
-
 def rows(p, r):
     return jnp.sum(r * p["w"], -1)
-
-
-LOSSES = {
-    "of two gradients": lambda p, x, y, r: ratio(x * p["s"], y * p["t"]) + jnp.sum(rows(p, r)),
-    "of data": lambda p, x, y, r: (
-        ratio(x, rows(p, r)) + jnp.mean(jnp.sum(p["w"] ** 2, -1)) + jnp.sum(p["s"] * p["t"] * y)
-    ),
-    "of one gradient": lambda p, x, y, r: (
-        ratio(rows(p, r), rows(p, r)) + jnp.sum(p["s"] * x * p["t"])
-    ),
-    "products": lambda p, x, y, r: (
-        jnp.sum(jnp.tanh(x * p["s"])) * jnp.sum(y * p["t"]) * jnp.sum(rows(p, r))
-    ),
-    "of columns": lambda p, x, y, r: (
-        jnp.sum(jnp.sum(r * p["w"], 0) ** 2) / jnp.sum(x * p["s"]) ** 2 + jnp.sum(p["t"] * y)
-    ),
-}
-STATISTICS = {
-    "square": hs.second_moment(),
-    "sign": hs.mean_sign(),
-    "each": hs.per_example(),
-    "norms": hs.norms(),
-}
-
-
-@pytest.mark.parametrize(("name", "reduction"), covering(list(LOSSES), ["mean", "sum"]))
-def test_contributions_to_ratios(name, reduction):
-    how = {"statistics": STATISTICS, "on_mixing": "contribution", "loss_reduction": reduction}
-    found = hs.grad(LOSSES[name], batch_argnums=(1, 2, 3), **how)(P, X_OF_SUMS, Y, R)[1]
-    copies = jax.tree.map(lambda a: jnp.broadcast_to(a, (B_OF_SUMS, *a.shape)), P)
-    each = jax.grad(LOSSES[name])(copies, X_OF_SUMS, Y, R)
-    assert_of(
-        found,
-        jax.tree.map(lambda g: np.float64(g) * (B_OF_SUMS if reduction == "mean" else 1), each),
-    )
-
-
-@pytest.mark.parametrize("divisor", [lambda y, r: jnp.sum(y), lambda y, r: jnp.sum(r, 0)])
-def test_a_contraction_divided_by_a_sum_of_data(divisor):
-    """Both are sums over the examples, and single products by example; only one of them is of the
-    gradient.
-    """
-
-    def divided(w, x, y, r):
-        return jnp.einsum("b,bi->i", x, r) / divisor(y, r)
-
-    f = hs.rewrite(divided, batch_argnums=(1, 2, 3), statistics=STATISTICS)
-    found = f(P["w"], X_OF_SUMS, Y, R)[1]
-    assert_of(found, B_OF_SUMS * np.float64(X_OF_SUMS)[:, None] * R / divisor(Y, R))
-    assert f.explain(P["w"], X_OF_SUMS, Y, R).outputs[0].strategies["square"] == "square"
-
-
-def assert_of(found, each):
-    square, sign = (jax.tree.map(lambda g, f=f: f(g).mean(0), each) for f in (np.square, np.sign))
-    norms = np.sqrt(sum((g.reshape(B_OF_SUMS, -1) ** 2).sum(1) for g in jax.tree.leaves(each)))
-    expected = {"square": square, "sign": sign, "each": each, "norms": norms}
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6), found, expected
-    )

@@ -351,15 +351,3 @@ def test_pairs_are_said_to_lie_behind_one_another():
     assert "one behind the other, pass rows_per_example=" in refusal.value.help
     f = hs.grad(preferences, statistics=hs.second_moment(), rows_per_example=2)
     assert jnp.allclose(f(W, INPUTS)[0], jax.grad(preferences)(W, INPUTS), atol=1e-6)
-
-
-class Model:
-    """A model as Equinox has them: a function is among its leaves."""
-
-    def __init__(self, w, activation):
-        self.w, self.activation = w, activation
-
-
-jax.tree_util.register_pytree_node(
-    Model, lambda model: ((model.w, model.activation), None), lambda _, leaves: Model(*leaves)
-)

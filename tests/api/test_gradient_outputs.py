@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.rewriting.pipeline import explain_module
-from hlo_surgery.verification.verify import verify
 
 B = 4
 DRAW = np.random.default_rng(0).normal
@@ -103,15 +101,6 @@ def test_names_say_which_outputs_are_gradients(function, arguments, names):
     assert set(taken(module, [batch])) == names
 
 
-def test_norms_are_those_of_the_gradient_alone():
-    module = hs.modules.rewrite_module(
-        dump(with_aux(metrics), P, X), batch=["x"], statistics=hs.norms()
-    )
-    each = jax.vmap(lambda row: jax.grad(loss)(P, row[None]))(X)
-    want = jnp.sqrt(sum(jnp.sum(g.reshape(B, -1) ** 2, 1) for g in jax.tree.leaves(each)))
-    np.testing.assert_allclose(module.call(T, W, X)[-1], want, rtol=1e-5)
-
-
 def merged(p, x):
     return {**jax.grad(loss)(p, x), "accuracy": jnp.mean(x)}
 
@@ -133,24 +122,6 @@ def test_what_stays_unclear_is_asked(function, arguments):
     ) as problem:
         taken(source, ["x"])
     assert all(port.name in str(problem.value) for port in hs.modules.load(source).outputs)
-
-
-def batch_normalised(p, stats, x, kept=0.0):
-    h = x @ p["w"]
-    new = {"m": kept * stats["m"] + (1 - kept) * h.mean(0)}
-    return jnp.mean(jnp.tanh(h - h.mean(0)) ** 2) * p["t"], new
-
-
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.9, 0.99])
-@pytest.mark.parametrize("transform", [jax.grad, jax.value_and_grad])
-@pytest.mark.parametrize("taking", [explain_module, hs.modules.rewrite_module, verify])
-def test_a_question_does_not_hide_a_refusal(taking, transform, kept):
-    loss = partial(batch_normalised, kept=kept)
-    source = dump(transform(loss, has_aux=True), P, M, X)
-    with pytest.raises(hs.Refusal, match=r"meets each example's own values") as refusal:
-        taking(source, batch=["x"], statistics=hs.norms())
-    asked = kept < 0.9
-    assert ("like p, was taken for the gradients" in refusal.value.help) == asked
 
 
 def stepped(p, x):
@@ -202,18 +173,6 @@ def test_updated_parameters_are_no_gradient(step, debug_info):
     assert {output.name for output in plan.outputs} == NAMES
 
 
-def test_a_function_that_updates_returns_no_gradient():
-    def new(p, x):
-        return stepped(p, x)[1]
-
-    with pytest.raises(
-        ValueError, match=r"updated parameters, no gradient; return the gradients, or pick"
-    ):
-        hs.rewrite(new, batch_argnums=1, statistics=hs.norms())(P, X)
-    picked = hs.rewrite(new, batch_argnums=1, statistics=hs.norms(), gradients=lambda out: out)
-    assert picked(P, X)[1].shape == (B,)
-
-
 @pytest.mark.parametrize("named", [[1, 1], ["[1]['w']", -1], ["[1]", "[1]['w']"]])
 def test_no_gradient_counts_twice(named):
     with pytest.raises(ValueError, match="more than once"):
@@ -223,30 +182,6 @@ def test_no_gradient_counts_twice(named):
             statistics=hs.norms(),
             gradients=named,
         )
-
-
-def summed(p, x):
-    return jnp.mean(jnp.sum(jnp.tanh(x @ (p["u"] + p["v"])) ** 2, -1))
-
-
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-def test_parameters_with_one_gradient_count_each(strategy):
-    """Their gradient is one value that the module returns twice."""
-    p = {"u": W, "v": 0.5 * W}
-    asked = {"norms": hs.norms(), "clipped": hs.clipped_mean(0.1), "squares": hs.second_moment()}
-    module = hs.modules.rewrite_module(
-        dump(jax.grad(summed), p, X), batch=["x"], statistics=asked, strategy=strategy
-    )
-    found = dict(
-        zip([port.name for port in module.outputs], module.call(p["u"], p["v"], X), strict=True)
-    )
-    each = jax.vmap(lambda row: jax.grad(summed)(p, row[None])["u"])(X)
-    norms = jnp.sqrt(2 * jnp.sum(each**2, (1, 2)))
-    clipped = jnp.mean(each * jnp.minimum(1, 0.1 / norms)[:, None, None], 0)
-    np.testing.assert_allclose(found["norms"], norms, rtol=1e-5)
-    for name in "['u']", "['v']":
-        np.testing.assert_allclose(found[f"clipped/{name}"], clipped, rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(found[f"squares/{name}"], jnp.mean(each**2, 0), rtol=1e-5)
 
 
 W_OF_OUTPUTS = jnp.asarray(np.random.default_rng(1).normal(size=(3, 5)), jnp.float32)
@@ -310,16 +245,6 @@ WRONG = {
 def test_what_is_no_loss(name, said):
     with pytest.raises(ValueError, match=said):
         asked(with_metrics, loss=name)
-
-
-def test_a_loss_that_is_no_sum_of_terms_is_told_how_to_be_one():
-    def squared(p, x):
-        return jnp.sum(jnp.tanh(x @ p["w"])) ** 2
-
-    asked = {"batch_argnums": 1, "loss_reduction": "sum"}
-    f = hs.value_and_grad(squared, statistics=hs.per_example_losses(), **asked)
-    with pytest.raises(hs.Refusal, match=r"sums? over the examples"):
-        f(P_OF_OUTPUTS, X_OF_OUTPUTS)
 
 
 def test_a_penalty_that_each_microbatch_adds_is_no_updated_parameter():

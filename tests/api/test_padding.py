@@ -1,7 +1,5 @@
 """Padding examples: with `is_real`, every statistic is that of the batch without them."""
 
-from functools import cache
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,16 +15,6 @@ TOKENS, Y = (
 )
 SHAPES = {"table": (5, 4), "layers": (2, 4, 4), "recurrent": (4, 4), "w": (4, 2), "b": (2,)}
 P = {name: jnp.asarray(RNG.normal(size=shape) / 2, jnp.float32) for name, shape in SHAPES.items()}
-
-
-def loss(p, tokens, y, real):
-    h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w) + h, None), p["table"][tokens], p["layers"])
-    start = jnp.zeros_like(h[:, 0])
-    _, states = jax.lax.scan(
-        lambda c, z: (jnp.tanh(z + c @ p["recurrent"]), c), start, jnp.moveaxis(h, 1, 0)
-    )
-    each = jnp.sum((jnp.moveaxis(states, 0, 1) @ p["w"] + p["b"] - y) ** 2, (1, 2))
-    return jnp.sum(jnp.where(real, each, 0)) / jnp.sum(real) + 0.1 * jnp.sum(p["recurrent"] ** 2)
 
 
 def dense(p, x, real):
@@ -116,14 +104,6 @@ def test_every_statistic(strategy, reduction):
     )
 
 
-@pytest.mark.parametrize(
-    ("strategy", "names"),
-    [("square", ["second_moment", "mean_sign", "ones"]), ("ghost", ["norms", "gram"])],
-)
-def test_strategies_of_a_dense_layer(strategy, names):
-    assert_that_of_the_real(dense, (W, X), names, strategy=strategy)
-
-
 def test_padding_that_is_not_finite_and_no_real_example():
     bad = X.at[1].set(jnp.nan).at[4].set(jnp.inf)
     names = ["second_moment", "cos", "norms", "weighted_mean"]
@@ -140,55 +120,6 @@ def test_padding_that_is_not_finite_and_no_real_example():
         W, X, none
     )
     assert np.all(np.isnan(spread))
-
-
-def counts_padding(w, x, real):
-    """A sum whose own gradient counts padding, and NaN in it."""
-    return jnp.sum(jnp.tanh(x @ w) ** 2)
-
-
-def counts_padding_by_rows(table, tokens, real):
-    """As `counts_padding`, of rows that are scattered."""
-    return jnp.sum(jnp.where(real, 1.0, jnp.nan)[:, None, None] * jnp.tanh(table[tokens]) ** 2)
-
-
-def counts_padding_in_steps(w, x, real):
-    """As `counts_padding`, by microbatches."""
-    step = jax.grad(lambda w, x: counts_padding(w, x, None))
-    return jax.lax.scan(
-        lambda total, x: (total + step(w, x), None), jnp.zeros_like(w), x.reshape(3, 2, 3)
-    )[0]
-
-
-@pytest.mark.parametrize("strategy", ["auto", "loop", "lift"])
-@pytest.mark.parametrize("fun", [counts_padding, counts_padding_by_rows, counts_padding_in_steps])
-def test_what_is_taken_about_the_mean_takes_no_padding_with_it(fun, strategy):
-    by_rows = fun is counts_padding_by_rows
-    own, batch = (P["table"], TOKENS) if by_rows else (W, X.at[~MASK].set(jnp.nan))
-    transform = hs.rewrite if fun is counts_padding_in_steps else hs.grad
-    f = transform(
-        fun,
-        batch_argnums=(1, 2),
-        statistics={
-            "snr": hs.snr(),
-            "noise": hs.noise_scale(),
-            "products": hs.inner_products(),
-            "variance": hs.variance(),
-        },
-        is_real=2,
-        strategy=strategy,
-        loss_reduction="sum",
-    )
-    _, found = f(own, batch, MASK)
-    alone = jax.grad(counts_padding_by_rows if by_rows else counts_padding)
-    g = jax.vmap(lambda row: alone(own, row[None], jnp.ones(1, bool)))(batch[MASK])
-    mean, variance = g.mean(0), g.var(0, ddof=1)
-    held(found["variance"], variance)
-    touched = variance > 0
-    held(found["snr"][touched], (jnp.abs(mean) / jnp.sqrt(variance))[touched])
-    held(found["products"], jnp.zeros(6).at[MASK].set(jnp.sum(g * mean, (1, 2))))
-    held(found["noise"].variance, variance.sum())
-    held(found["noise"].squared_mean, jnp.sum(mean**2) - variance.sum() / len(g))
 
 
 def test_how_the_flags_are_given():
@@ -241,93 +172,7 @@ def test_a_private_statistic_takes_the_sum():
         hs.grad(dense, is_real=2, **{**options, "loss_reduction": "mean"})(W, X, MASK)
 
 
-def by_steps(term):
-    """Of three parts, each with a term beside its examples'."""
-
-    def gradient(w, *batch):
-        own = jax.grad(lambda w, *part: total_of(w, *part) + term * jnp.sum(w**2))
-        parts = [a.reshape(3, 2, *a.shape[1:]) for a in batch]
-        return jax.lax.fori_loop(
-            0, 3, lambda i, total: total + own(w, *(a[i] for a in parts)), jnp.zeros_like(w)
-        )
-
-    return gradient
-
-
-def stacked(term):
-    """Of three parts, with a term behind."""
-
-    def gradient(w, *batch):
-        parts = [a.reshape(3, 2, *a.shape[1:]) for a in batch]
-        return jnp.sum(jax.lax.map(lambda part: jax.grad(total_of)(w, *part), parts), 0) + term * w
-
-    return gradient
-
-
-@pytest.mark.parametrize("parts", [by_steps, stacked])
-def test_a_private_statistic_of_what_loops_add_up(parts):
-    """Beside one that takes the batch as a whole, for which the loops carry each example's own."""
-    asked = {"clipped": hs.clipped_mean(0.1), "gram": hs.gram()}
-    options = {"batch_argnums": (1, 2), "statistics": asked, "loss_reduction": "sum"}
-    real = X[MASK], MASK[MASK]
-    found = hs.rewrite(parts(0), is_real=2, **options)(W, X, MASK)[1]
-    expected = hs.grad(total_of, **options)(W, *real)[1]
-    held(found["clipped"], expected["clipped"])
-    held(found["gram"][np.ix_(MASK, MASK)], expected["gram"])
-    with pytest.raises(hs.Refusal, match="share a term"):
-        hs.rewrite(parts(0.5), is_real=2, **options)(W, X, MASK)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_train_step(reduction):
-    ho = pytest.importorskip("hlo_surgery.optimizers")
-
-    def fun(w, x, real):
-        return dense(w, x, real) * (jnp.sum(real) if reduction == "sum" else 1)
-
-    optimizer = (
-        ho.multi_steps(ho.micro_adam_var(0.1), 2) if reduction == "mean" else ho.micro_adam(0.1)
-    )
-    options = {
-        "batch_argnums": (1, 2),
-        "loss_reduction": reduction,
-        "statistics": {"norms": hs.norms()},
-    }
-    padded, plain = (
-        hs.train_step(fun, optimizer, is_real=2, **options),
-        hs.train_step(fun, optimizer, **options),
-    )
-    states = [(jnp.copy(W), optimizer.init(W)) for _ in range(2)]
-    for mask in (MASK, ~MASK):
-        *states[0], _ = padded(*states[0], X, mask)
-        *states[1], _ = plain(*states[1], X[mask], mask[mask])
-    held(states[0][0], states[1][0])
-
-
 NO_FLAGS = [[0.5] * 4, [2.0, 1, 1, 1], [-1.0, 1, 1, 1], [np.nan, 1, 1, 1], [0.5, 0, 0, 0]]
-
-
-@cache
-def flagged(strategy):
-    """The function that all flags are given to, compiled once."""
-    statistics = {
-        "squares": hs.second_moment(),
-        "mean": hs.mean_power(1),
-        "norms": hs.norms(),
-        "rows": hs.per_example(),
-        "gram": hs.gram(),
-        "histogram": hs.histogram([-1.0, 0.0, 1.0]),
-        "losses": hs.per_example_losses(),
-    }
-    options = {"statistics": statistics, "strategy": strategy, "is_real": 2}
-    return jax.jit(hs.value_and_grad(lambda w, x, real: jnp.mean((x @ w) ** 2), **options))
-
-
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-@pytest.mark.parametrize("flags", NO_FLAGS)
-def test_flags_that_are_neither_0_nor_1_make_nan(flags, strategy):
-    for name, found in flagged(strategy)(W[:, 0], X[:4], jnp.array(flags))[1].items():
-        assert (found == -1 if name == "histogram" else np.isnan(found)).all(), name
 
 
 @pytest.mark.parametrize("flags", NO_FLAGS)

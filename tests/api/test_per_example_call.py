@@ -95,49 +95,6 @@ def test_the_word_holds_under_transformations(name):
     assert [each.call for each in plan.trusted[:2]] == ["cholesky", "the backward pass of cholesky"]
 
 
-def test_a_plan_says_what_is_trusted_and_where():
-    f = hs.grad(partial(at_once, declared), statistics=hs.norms())
-    forward, backward = hs.explain(f, W, X).trusted
-    assert (forward.axes, backward.axes) == ("(0) -> (0)", "(0, 0) -> (0)")
-    said = str(hs.explain(f, W, X)).splitlines()
-    assert said[:3] == [
-        "4 examples, loss reduced by mean (taken on trust)",
-        f"  {forward}",
-        f"  {backward}",
-    ]
-    assert str(forward).startswith("taken on trust: cholesky at ")
-    assert "test_per_example_call.py:" in forward.where
-
-
-def turned(a):
-    """The examples in the middle, and at the end of what is returned."""
-    return jnp.moveaxis(plain(jnp.moveaxis(a, 1, 0)), 0, 2)
-
-
-def test_examples_lie_along_any_axis():
-    def loss(w, x):
-        kernel = hs.per_example_call(turned, 1, -1)
-        return total(jnp.moveaxis(kernel(jnp.moveaxis(matrices(w, x), 0, 1)), 2, 0))
-
-    plan = held(loss, partial(at_once, plain))
-    assert plan.trusted[0].axes == "(1) -> (2)"
-
-
-def test_trees_of_arguments_and_results_and_what_is_one_for_all():
-    def factors(arrays, numbers):
-        shifted = arrays["a"] + arrays["shift"]
-        return {"low": plain(shifted), "number": numbers + 1}
-
-    def loss(w, x, wrap=lambda f: f):
-        called = wrap(factors)({"a": matrices(w, x), "shift": EYE}, jnp.arange(len(x)))
-        return total(called["low"]) + 0 * called["number"].sum()
-
-    def wrapped(f):
-        return hs.per_example_call(f, ({"a": 0, "shift": None}, 0), {"low": 0, "number": 0})
-
-    held(partial(loss, wrap=wrapped), loss)
-
-
 @jax.custom_vjp
 def by_hand(a):
     return declared_forward(a)
@@ -172,15 +129,6 @@ def test_a_word_that_the_examples_do_not_fit_is_refused(name):
     assert "their axis" in refusal.help
 
 
-def test_weights_inside_get_a_sum_and_that_is_refused():
-    def loss(kernel, w, x):
-        return total(kernel(w, x))
-
-    kernel = hs.per_example_call(lambda w, x: plain(matrices(w, x)), (None, 0))
-    refusal = refused(kernel, loss)
-    assert "multiply by weights outside" in refusal.help
-
-
 def test_sums_over_the_examples_may_not_go_in():
     kernel = hs.per_example_call(plain, None, None)
     refused(lambda a: kernel(a.sum(0))[None] + a)
@@ -195,19 +143,3 @@ def test_a_host_call_inside_is_refused():
 
     with pytest.raises(hs.Refusal, match="calls its host back"):
         hs.grad(loss, statistics=hs.norms())(W, X)
-
-
-MISUSED = {
-    "more axes than arguments": (plain, (0, 0), 0, ValueError, "in_axes .* no prefix"),
-    "an axis that is not there": (plain, 3, 0, ValueError, r"axis 3 of an array of shape \(4, 3"),
-    "a result without axes": (jnp.sum, 0, 0, ValueError, r"axis 0 of an array of shape \(\)"),
-    "sizes that differ": (plain, 0, 1, ValueError, "different sizes: 3, 4"),
-    "no integer": (plain, 0.0, 0, TypeError, "holds 0.0; an axis is an integer or None"),
-}
-
-
-@pytest.mark.parametrize("name", MISUSED)
-def test_axes_that_do_not_fit_the_arrays(name):
-    fn, in_axes, out_axes, error, said = MISUSED[name]
-    with pytest.raises(error, match=said):
-        hs.per_example_call(fn, in_axes, out_axes)(matrices(W, X))

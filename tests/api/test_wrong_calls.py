@@ -67,12 +67,6 @@ def test_wrong_options_are_seen_before_there_are_arguments(make, options, kind, 
         make(**options)
 
 
-def test_the_leaf_without_such_an_axis_is_named():
-    f = hs.grad(lambda w, batch: loss(w, batch[0]), statistics=hs.norms(), in_axes=1)
-    with pytest.raises(ValueError, match=r"argument 1\[1\] has shape \(4,\): there is no example"):
-        f(W, (X, X[:, 0]))
-
-
 def test_a_batch_by_keyword_has_a_name():
     assert_same(of_grad()(W, x=X), of_grad()(W, X))
     named = hs.grad(lambda w, *, x: loss(w, x), batch_argnames="x", statistics=hs.norms())
@@ -89,12 +83,6 @@ def test_a_batch_by_keyword_has_a_name():
         TypeError, match=r"rewrite needs batch_argnums=\.\.\., .* or batch_argnames"
     ):
         hs.rewrite(jax.grad(loss), statistics=hs.norms())
-
-
-@pytest.mark.parametrize("around", [lambda f: f, jax.jit])
-def test_a_function_with_statistics_is_not_mapped(around):
-    with pytest.raises(NotImplementedError, match=r"cannot be mapped by jax.vmap; call it"):
-        around(jax.vmap(of_grad(), (None, 0)))(W, X[None])
 
 
 IDS = {"x": "ids"}

@@ -1,17 +1,11 @@
 """An index on disk: f's rows of every example, whatever ends the process, and nobody else's."""
 
-import contextlib
-from dataclasses import replace
-
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import hlo_surgery as hs
 from hlo_surgery.attribution import index as row_files
 from hlo_surgery.attribution import open_index, write_index, writing
-from hlo_surgery.attribution.index import digests_of, read_header, write_header
-from hlo_surgery.attribution.rows import named
+from hlo_surgery.attribution.index import read_header
 
 RNG = np.random.default_rng(0)
 N = 23
@@ -116,61 +110,6 @@ def test_another_index_is_not_mixed_in(tmp_path, name):
     with pytest.raises(ValueError, match=message):
         write_index(f, data, tmp_path, batch_size=4, settings=settings)
     held(open_index(tmp_path))
-
-
-@pytest.mark.parametrize("done", [12, N])
-def test_data_in_another_order_behind_the_first_batch_is_seen(tmp_path, done):
-    """Of an index that is not whole, too, which other data would go on with."""
-
-    def dying(batch):
-        if batch["y"][0] == 12 and done < N:
-            raise KeyboardInterrupt
-        return rows_of(batch)
-
-    with contextlib.suppress(KeyboardInterrupt):
-        write_index(dying, DATA, tmp_path, batch_size=4)
-    header = read_header(tmp_path)
-    digests = digests_of(named(DATA), done, {})
-    row_digests = digests_of(EXPECTED, done, {})
-    write_header(tmp_path, replace(header, done=done, digests=digests, row_digests=row_digests))
-    order = np.r_[:4, 4 + np.random.default_rng(1).permutation(N - 4)]
-    with pytest.raises(ValueError, match=r"in another order, in \['x'\]"):
-        write_index(rows_of, {k: v[order] for k, v in DATA.items()}, tmp_path, batch_size=4)
-    later = {k: np.r_[v[:12], v[12:][::-1]] for k, v in DATA.items()}
-    if done < N:
-        write_index(rows_of, later, tmp_path, batch_size=5)
-        np.testing.assert_array_equal(open_index(tmp_path).rows["['a']"], rows_of(later)["a"])
-
-
-WRONG = {
-    "no array": (lambda x: {}, "f returns no arrays"),
-    "integers": (lambda x: np.zeros((4, 2), int), "rows of int64; rows are real floats"),
-    "means": (lambda x: x.mean(0), r"rows of shape \(3,\) for 4 examples"),
-    "no numbers": (lambda x: x[:, :0], r"rows of shape \(4, 0\)"),
-    "not finite": (
-        lambda x: np.where(x == DATA["x"][17], np.nan, x),
-        r"not finite in rows of examples 17; look at these",
-    ),
-    "shapes": (
-        lambda x: x if DATA["x"][17] not in x else x[:, :2],
-        r"of the first batch; rows have one shape",
-    ),
-    "batches": (lambda x: x / np.abs(x).sum(), "are others in rows in other batches"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_rows_are_named(tmp_path, name):
-    f, message = WRONG[name]
-    with pytest.raises(ValueError, match=message):
-        write_index(f, DATA["x"], tmp_path / "index", batch_size=4)
-
-
-def test_a_mean_gradient_beside_the_rows_is_seen(tmp_path):
-    """Where a parameter is as long as the batch, its gradient has the shape of rows."""
-    f = hs.grad(lambda w, x: jnp.mean((x @ w) ** 2), statistics=hs.projected(2))
-    with pytest.raises(ValueError, match=r"are others in \[0\] in other batches"):
-        write_index(lambda x: f(jnp.ones(3), x), DATA["x"], tmp_path, batch_size=3)
 
 
 BAD_DATA = {

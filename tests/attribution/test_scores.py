@@ -55,17 +55,6 @@ def test_preconditioned_scores(index, per):
     held(scores(index, found), expected)
 
 
-def test_preconditioning_is_ridge_regression(tmp_path):
-    """Of rows with more directions than examples, the push-through identity gives the same:
-    q (G'G / N + s I)^-1 G' = q G' (G G' / N + s I)^-1.
-    """
-    g, q = RNG.normal(size=(5, 12)), RNG.normal(size=(2, 12))
-    index = write_index(lambda x: x, g, tmp_path)
-    shift = 0.2 * np.sum(g**2) / 5 / 12
-    expected = q @ g.T @ np.linalg.inv(g @ g.T / 5 + shift * np.eye(5))
-    held(scores(index, preconditioned(q, covariance(index), 0.2)), expected)
-
-
 def test_scores_of_whole_gradients_are_the_influence_on_the_loss(tmp_path):
     """From `vmap`: of rows that are the gradients themselves."""
 

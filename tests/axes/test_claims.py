@@ -1,4 +1,7 @@
-"""Claims by probe, op by op. The rows are data, in `claim_rows.py`."""
+"""Claims by probe, op by op. The rows are data, in `claim_rows.py`.
+
+This folder alone tests the analysis: classes of single ops, traps, where examples lie in a dump.
+"""
 
 import numpy as np
 import pytest

@@ -209,27 +209,3 @@ def test_the_gradient_of_a_bias_of_one_for_all_is_a_sum_and_refused():
     with pytest.raises(hs.Refusal, match="the examples are reduced to one value") as found:
         module_of({"bias": for_all}, attention(), 1)
     assert found.value.output == "['bias']"
-
-
-UNKNOWN = {
-    "examples packed into a row": {"max_seg_per_batch": 2},
-    "keys in pages": {"is_paged_attention": True},
-    "dropout": {"dropout_rate": 0.1},
-    "a word that is not known": {"across_the_batch": True},
-    "a mask that is not known": {"mask_type": "ALIBI"},
-    "lengths that are not there": {"mask_type": "PADDING"},
-    "a product across the batch": {
-        "bmm1_dot_dimension_numbers": {
-            "lhs_batch_dimensions": ["1"],
-            "rhs_batch_dimensions": ["1"],
-        }
-    },
-}
-
-
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_a_call_that_says_otherwise_is_not_known(name):
-    with pytest.raises(hs.Refusal, match="nothing is known of how __cudnn") as found:
-        module_of({}, attention(**UNKNOWN[name]), 1)
-    assert "hs.per_example_call" in found.value.help
-    assert "custom_calls=" in found.value.help

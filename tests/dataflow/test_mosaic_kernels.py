@@ -185,28 +185,6 @@ def kernels(module):
     return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
 
 
-def prefetched(x, order):
-    """Which block an iteration gets, an array says."""
-    spec = pltpu.PrefetchScalarGridSpec(
-        num_scalar_prefetch=1,
-        grid=(B, 1),
-        in_specs=[pl.BlockSpec(BLOCK, lambda b, t, order: (b, order[t], 0))],
-        out_specs=pl.BlockSpec(BLOCK, lambda b, t, order: (b, t, 0)),
-    )
-    return pl.pallas_call(
-        lambda order, x, out: copied(x, out),
-        out_shape=jax.ShapeDtypeStruct((B, L, D), jnp.float32),
-        grid_spec=spec,
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
-    )(order, x)
-
-
-def test_what_all_are_given_in_front_is_nobodys():
-    assert module_of(lambda x: prefetched(x, jnp.zeros(1, jnp.int32))).plan.batch_size == B
-    with pytest.raises(hs.Refusal, match="custom_call"):
-        module_of(lambda x: prefetched(x, x[0, 0, :1].astype(jnp.int32)))
-
-
 def attended(q, k, v):
     return jax.nn.softmax(q @ k.T, axis=-1) @ v
 
@@ -296,45 +274,3 @@ def test_statistics_are_those_of_plain_attention(strategy):
     )
     for g, w in zip(got, jax.tree.leaves(plain(p, X)), strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5 * np.abs(w).max())
-
-
-@jax.custom_vjp
-def moved(x, e):
-    return called(added, x, e, maps=[in_order, in_order])
-
-
-moved.defvjp(
-    lambda x, e: (moved(x, e), (x, e)),
-    lambda saved, slope: (slope, slope * (1 - moved(*saved) ** 2)),
-)
-
-
-def flash(q, k, v):
-    from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
-
-    return flash_attention(q, k, v, causal=True)
-
-
-def splash(q, k, v):
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as made
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-
-    heads, length = q.shape[1:3]
-    mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * heads)
-    return jax.vmap(made.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1))(q, k, v)
-
-
-@pytest.mark.parametrize("attend", [flash, splash])
-def test_jaxs_own_attention_is_apart(attend):
-    """Forward, and the two kernels of the backward pass."""
-    heads, length, size = 2, 256, 128
-
-    def loss(w, x):
-        h = (x @ w).reshape(B, length, heads, size).swapaxes(1, 2)
-        return jnp.mean(jnp.sum(attend(h, h, h) ** 2, (1, 2, 3)))
-
-    args = jnp.zeros((64, heads * size)), jnp.zeros((B, length, 64))
-    statistics = {"norms": hs.norms(), "squares": hs.second_moment(), "c": hs.clipped_mean(1.0)}
-    module = hs.grad(loss, statistics=statistics, target="tpu:v5e").module(*args)
-    assert len(kernels(module)) == 3
-    assert module.plan.data == ()

@@ -1,4 +1,7 @@
-"""Modules that MLIR accepts, or breaks on, and nothing after can hold: one line, exit code 2."""
+"""Modules that MLIR accepts, or breaks on, and nothing after can hold: one line, exit code 2.
+
+This folder alone tests random programs, fixtures and dumps of any age; what is no module.
+"""
 
 import os
 import signal
@@ -7,14 +10,12 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax import lax
 from typer.testing import CliRunner
 
 import hlo_surgery as hs
 from hlo_surgery.cli.commands import main
-from hlo_surgery.passes.ir.modules import DEEPEST
+from hlo_surgery.module import DEEPEST
 
 T = "tensor<4x3xf32>"
 ASKED = {"batch": [0], "statistics": hs.norms()}
@@ -45,14 +46,6 @@ def nested(depth):
     )
 
 
-def called(depth):
-    """A function that calls a function that calls a function."""
-    each = (function(f"f{i}", calling(f"f{i + 1}"), "private") for i in range(depth))
-    return (
-        function("main", calling("f0")) + "".join(each) + function(f"f{depth}", RETURN, "private")
-    )
-
-
 BAD = {
     "calls itself": function("main", calling("main")),
     "function @f calls itself, by way of @g": function("main", calling("f"))
@@ -79,41 +72,6 @@ def test_modules_that_are_none(said, tmp_path):
         result = CliRunner().invoke(main, [*command, str(tmp_path / "bad.mlir")])
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert said in result.stderr
-
-
-@pytest.mark.parametrize("source", [nested(50), called(1500)])
-def test_deep_modules_are_normalised_and_run(source):
-    module = hs.modules.load(source)
-    x = np.ones((4, 3), np.float32)
-    for each in (module, hs.modules.fold_squared_sums(module)):
-        assert np.array_equal(each.call(*[x, np.array(True)][: len(module.arguments)])[0], x)
-
-
-def program(*arguments, before="", **options):
-    code = f"{before}\nfrom hlo_surgery.cli.commands import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
-@pytest.mark.parametrize("command", ["inspect", "run"])
-def test_what_mlir_breaks_on_is_reported(command, tmp_path):
-    brackets = "[" * 100_000 + "]" * 100_000
-    (tmp_path / "deep.mlir").write_text(
-        f"module attributes {{a = {brackets}}} {{ {function('main', RETURN)} }}\n"
-    )
-    running = program(command, tmp_path / "deep.mlir")
-    _, said = running.communicate(timeout=120)
-    assert running.returncode == 2
-    assert said.startswith(
-        f"error: {tmp_path / 'deep.mlir'}: this is no StableHLO module: MLIR broke on it (SIG"
-    )
-    assert said.count("\n") == 1
 
 
 def test_a_closed_pipe_ends_a_command_quietly():
@@ -163,10 +121,6 @@ def test_a_name_of_no_file(use, name):
 
 
 B, DEEP = 6, 800
-W, X = (
-    jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
-    for i, s in enumerate([(3, 2), (B, 3)])
-)
 
 
 def text(ops, returned):
@@ -180,57 +134,3 @@ def text(ops, returned):
       %g = stablehlo.dot_general %{returned}, %x, contracting_dims = [0] x [0] :
         (tensor<{B}xf32>, tensor<{B}x2xf32>) -> tensor<2xf32>
       return %g : tensor<2xf32> }}"""
-
-
-def chain(op, operands):
-    return "\n".join(
-        f"%v{i} = stablehlo.{op} {', '.join([f'%v{i - 1}' if i else '%v'] * operands)} : "
-        f"tensor<{B}xf32>"
-        for i in range(DEEP)
-    )
-
-
-@pytest.mark.parametrize(("op", "operands"), [("sine", 1), ("add", 2)])
-def test_a_chain_beside_the_examples(op, operands):
-    module = text(chain(op, operands), f"v{DEEP - 1}")
-    plan = hs.modules.rewrite_module(
-        module, batch=[1], gradients=[0], statistics=hs.second_moment()
-    ).plan
-    assert plan is not None
-
-
-def indexed(w, x):
-    def body(k, total):
-        for _ in range(DEEP // 2):
-            k = jnp.minimum(k + 1, k + 1) - 1
-        return total + jnp.sum(jnp.tanh(lax.dynamic_index_in_dim(x, k, 0, False) @ w))
-
-    return lax.fori_loop(0, B, body, 0.0) / B
-
-
-def test_an_index_behind_a_chain_is_refused():
-    with pytest.raises(hs.Refusal):
-        hs.grad(indexed, statistics=hs.second_moment())(W, X)
-
-
-def test_the_source_line_of_a_deep_call():
-    """Each call of a function in another is a frame of what is inlined at last."""
-    rows = f"tensor<{B}x3xf32>"
-    head = f"-> {rows} {{"
-    calls = "\n".join(
-        f"func.func private @f{i}(%x: {rows}) {head}"
-        f'%y = func.call @f{i + 1}(%x) : ({rows}) -> {rows} loc("m.py":{i}:1) return %y : {rows} }}'
-        for i in range(DEEP)
-    )
-    module = f"""func.func @main(%w: tensor<3xf32>, %x: {rows}) -> tensor<3xf32> {{
-      %y = func.call @f0(%x) : ({rows}) -> {rows} loc("main.py":7:1)
-      %c = stablehlo.constant dense<0.0> : tensor<f32>
-      %g = stablehlo.reduce(%y init: %c) applies stablehlo.add across dimensions = [0] :
-        ({rows}, tensor<f32>) -> tensor<3xf32>
-      return %g : tensor<3xf32> }}
-      {calls}
-      func.func private @f{DEEP}(%x: {rows}) {head}
-        %y = stablehlo.custom_call @unknown(%x) : ({rows}) -> {rows} loc("m.py":{DEEP}:1)
-        return %y : {rows} }}"""
-    with pytest.raises(hs.Refusal, match=r"^main.py:7: refused"):
-        hs.modules.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment())

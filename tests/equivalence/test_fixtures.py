@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,33 +17,6 @@ METAS = {
 SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] != "not separable"]
 NOT_SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] == "not separable"]
 
-STRUCTURES = {
-    "MLP with biases": "separable",
-    "CNN with GroupNorm": "separable",
-    "residual net with strided and depthwise convolutions": "separable",
-    "decoder LM untied": "separable",
-    "decoder LM tied": "separable",
-    "ViT": "separable",
-    "DLRM-like embeddings": "separable",
-    "U-Net with transposed convolutions": "separable",
-    "weight-normalised MLP": "separable",
-    "time-major batch": "separable",
-    "mixed precision": "separable",
-    "several batch arguments": "separable",
-    "flattened tokens": "separable",
-    "loss that sums": "separable",
-    "parameter dimension equal to the batch size": "separable",
-    "decoder LM that scans over its layers": "separable",
-    "decoder LM that scans over checkpointed layers": "separable",
-    "LSTM over time": "separable",
-    "branch on a parameter": "separable",
-    "masked mean": "separable given data",
-    "standardised inputs": "separable given data",
-    "BatchNorm in training mode": "not separable",
-    "in-batch contrastive loss": "not separable",
-    "global-norm gradient clipping": "not separable",
-    "batch mean in a scan over layers": "not separable",
-}
 
 SQUARES = {"second_moment": hs.second_moment()}
 
@@ -108,31 +80,3 @@ def test_not_separable_is_refused_where_the_examples_meet(name):
     assert first <= int(where[1]) <= last, (
         f"{where[0]} is outside {mixing['function']}, lines {first} to {last}"
     )
-
-
-OF_EXAMPLES = {
-    "projected": hs.projected(2),
-    "dense": hs.projected(2, kind="dense"),
-    "sum_of": hs.sum_of(jnp.cos),
-    "sum_of all": hs.sum_of(lambda tree: jnp.cos(jax.tree.leaves(tree)[0]), "global"),
-    "top_directions": hs.top_directions(2),
-    "weighted_second_moment": hs.weighted_second_moment(lambda norms: 1 / norms),
-    "clipped_second_moment": hs.clipped_second_moment(0.1),
-    "noise_scale": hs.noise_scale(),
-    "kronecker_factors": hs.kronecker_factors(),
-}
-
-
-@pytest.mark.parametrize("statistic", OF_EXAMPLES)
-@pytest.mark.parametrize("name", NOT_SEPARABLE)
-def test_whatever_is_made_of_single_examples_is_refused_where_norms_are(name, statistic):
-    with pytest.raises(hs.Refusal) as of_norms:
-        rewritten(name, hs.norms())
-    with pytest.raises(hs.Refusal) as refused:
-        rewritten(name, OF_EXAMPLES[statistic])
-    assert str(refused.value) == str(of_norms.value)
-
-
-def test_every_structure_has_its_fixture():
-    assert {meta["structure"]: meta["verdict"] for meta in METAS.values()} == STRUCTURES
-    assert {folder.name for folder in FIXTURES.iterdir() if folder.is_dir()} == {*METAS, "dumps"}

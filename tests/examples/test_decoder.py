@@ -1,4 +1,7 @@
-"""The example's decoder: its statistics are those of single texts, by microbatch too."""
+"""The example's decoder: its statistics are those of single texts, by microbatch too.
+
+This folder alone tests the programs in `examples/`, and several processes.
+"""
 
 from functools import partial
 

@@ -28,23 +28,5 @@ def test_it_runs(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     importlib.import_module(f"examples.{name}").main()
     assert shown in capsys.readouterr().out
-    drawn = [path.name for path in tmp_path.iterdir()]
-    assert drawn == [f"{name}.png"] * (name in {"quick_start", "noise_scale"})
-    ignored = (ROOT / ".gitignore").read_text().splitlines()
-    assert {f"/{picture}" for picture in drawn} <= set(ignored)
-
-
-def test_the_mislabelled_are_found():
-    """As many of the first by gradient norm as there are wrong labels: far more than by chance."""
-    pytest.importorskip("sklearn")
-    import numpy as np
-
-    from examples import quick_start
-
-    digits = quick_start.data(0)
-    wrong = digits["y"] != digits["true"]
-    params, _ = quick_start.train("Adam, each example clipped", 200, 0)
-    norms = quick_start.gradient_norms(params, digits["x"], digits["y"])
-    first = np.argsort(-norms)[: wrong.sum()]
-    assert wrong.mean() < 0.45
-    assert wrong[first].mean() > 0.8
+    pictures = {"quick_start", "noise_scale"}
+    assert (tmp_path / f"{name}.png").exists() == (name in pictures)

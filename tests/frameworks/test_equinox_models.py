@@ -1,4 +1,7 @@
-"""Equinox modules: models whose leaves are functions and flags too."""
+"""Equinox modules: models whose leaves are functions and flags too.
+
+This folder alone tests models of Flax NNX and Equinox, and the page on them.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -69,34 +69,6 @@ def test_a_tied_variable_has_one_gradient(make):
     assert_close(squares, jax.tree.map(lambda *g: jnp.mean(jnp.stack(g) ** 2, 0), *each))
 
 
-@MAKERS
-@pytest.mark.parametrize("around", [lambda f: f, nnx.jit])
-def test_what_a_model_changes_as_it_runs_is_kept(make, around):
-    model, plain = Counting(nnx.Rngs(0)), Counting(nnx.Rngs(0))
-    f = around(make(statistics=hs.norms()))
-    found = [f(model, X, Y)[0] for _ in range(2)]
-    wanted = [nnx.grad(loss)(plain, X, Y) for _ in range(2)]
-    assert_close(found, wanted)
-    assert int(model.calls[...]) == int(plain.calls[...]) == 2
-    assert int(model.dropout.rngs.count[...]) == int(plain.dropout.rngs.count[...])
-    assert not jnp.allclose(found[0].layer.kernel[...], found[1].layer.kernel[...])
-
-
-@MAKERS
-def test_a_stream_of_keys_is_an_argument_like_a_model(make):
-    def noisy(model, x, y, rngs):
-        return loss(model, x + 0 * jax.random.normal(rngs.noise(), x.shape), y)
-
-    rngs = nnx.Rngs(noise=3)
-    options = {"batch_argnums": BATCH, "statistics": hs.norms()}
-    f = hs.grad(noisy, **options) if make is of_grad else hs.rewrite(nnx.grad(noisy), **options)
-    model = nnx.Linear(5, 5, rngs=nnx.Rngs(0))
-    for _ in range(2):
-        gradient, _ = f(model, X, Y, rngs)
-    assert_close(gradient, nnx.grad(loss)(model, X, Y))
-    assert int(rngs.noise.count[...]) == 2
-
-
 def test_batch_norm_in_training_is_refused_and_running_averages_are_taken():
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(nnx.Linear(5, 5, rngs=rngs), nnx.BatchNorm(5, rngs=rngs))
@@ -127,18 +99,6 @@ def test_a_train_step_updates_the_model_itself():
     assert_close(*(nnx.state(m, nnx.Param) for m in (model, plain)))
 
 
-@pytest.mark.parametrize("transform", [hs.grad, hs.value_and_grad])
-def test_a_part_of_a_model_is_named_as_nnx_does(transform):
-    part = nnx.DiffState(0, nnx.PathContains("kernel"))
-    f = transform(loss, part, batch_argnums=BATCH, statistics=hs.mean_power(1))
-    result, found = f(Counting(nnx.Rngs(0)), X, Y)
-    gradient = result[1] if transform is hs.value_and_grad else result
-    wanted = nnx.grad(loss, argnums=part)(Counting(nnx.Rngs(0)), X, Y)
-    assert len(jax.tree.leaves(wanted)) == 1
-    assert_close(gradient, wanted)
-    assert_close(found, wanted)
-
-
 hk = pytest.importorskip("haiku")
 
 Y_OF_MODELS = jnp.cos(jnp.arange(24.0)).reshape(8, 3)
@@ -163,42 +123,3 @@ def test_state_and_keys_are_arguments_and_an_aux():
     result, norms = f(*arguments)
     assert_close(result, plain(*arguments))
     assert norms.shape == (8,)
-
-
-def test_batch_norm_in_training_is_refused_where_its_line_is():
-    model = hk.transform_with_state(
-        lambda x: hk.BatchNorm(True, True, 0.9)(hk.Linear(3)(x), is_training=True)
-    )
-    params, state = model.init(jax.random.key(0), X)
-
-    def loss(params, state, x, y):
-        return jnp.mean((model.apply(params, state, None, x)[0] - y) ** 2)
-
-    f = hs.grad(loss, batch_argnums=(2, 3), statistics=hs.norms())
-    with pytest.raises(hs.Refusal, match=r"models\.py:\d+ \(in haiku/_src/\w+\.py:\d+\)"):
-        f(params, state, X, Y_OF_MODELS)
-
-
-X_OF_LEAVES = jnp.sin(jnp.arange(12.0)).reshape(4, 3)
-PARAMS = {"w": jnp.arange(1.0, 4.0), "count": jnp.int32(2), "activation": jnp.tanh, "name": "relu"}
-
-
-def loss_of_leaves(params, x):
-    return jnp.mean(params["activation"](x @ params["w"]) ** 2 * params["count"])
-
-
-def float_loss(w, x):
-    return loss_of_leaves({**PARAMS, "w": w}, x)
-
-
-def test_what_is_no_float_has_no_gradient_and_no_statistic():
-    statistics = {"squares": hs.second_moment(), "each": hs.norms(per="parameter")}
-    gradient, found = hs.grad(loss_of_leaves, statistics=statistics)(PARAMS, X_OF_LEAVES)
-    none = {"count": None, "activation": None, "name": None}
-    wanted = jax.grad(float_loss)(PARAMS["w"], X_OF_LEAVES)
-    each = jnp.stack([jax.grad(float_loss)(PARAMS["w"], x[None]) for x in X_OF_LEAVES])
-    assert {key: gradient[key] for key in none} == none
-    assert_close(gradient["w"], wanted)
-    assert_close(found["squares"].pop("w"), jnp.mean(each**2, 0))
-    assert_close(found["each"].pop("w"), jnp.linalg.norm(each, axis=1))
-    assert found == {"squares": none, "each": none}

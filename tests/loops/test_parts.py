@@ -132,43 +132,6 @@ def test_every_example_counts_once(gradient, each):
             np.testing.assert_allclose(means[kind][name], values.mean(0), atol=1e-5 * scale)
 
 
-def carries_state(p, x, y):
-    def step(state, xy):
-        value = one(p, xy[0] + state, xy[1])
-        return jnp.tanh(value), value
-
-    return jnp.mean(lax.scan(step, 0.0, (x, y))[1])
-
-
-def starts_from_others_data(p, x, y):
-    def step(total, e):
-        return total + e.sum(), over_features(p, e, jnp.full(5, total))
-
-    return jnp.mean(lax.scan(step, 0.0, x)[1])
-
-
-def takes_one_twice(p, x, y):
-    order = jnp.array([0, 1, 2, 3, 4, 4])
-    return jnp.mean(
-        lax.map(lambda i: one(p, lax.dynamic_index_in_dim(x, i, 0, False), y[0]), order)
-    )
-
-
-@pytest.mark.parametrize("loss", [carries_state, starts_from_others_data, takes_one_twice])
-def test_refused(loss):
-    with pytest.raises(hs.Refusal):
-        hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
-
-
-B, STEPS, WORDS, WIDTH = 4, 4, 5, 3
-PARAMS_OF_LABEL = {
-    "table": 0.5 * jax.random.normal(jax.random.key(0), (WORDS, WIDTH)),
-    "turn": 0.5 * jax.random.normal(jax.random.key(1), (WIDTH, WIDTH)),
-    "head": 0.5 * jax.random.normal(jax.random.key(2), (WIDTH, WORDS)),
-}
-LABELS = jax.random.randint(jax.random.key(3), (B, STEPS), 0, WORDS)
-
-
 def rows(labels):
     return jnp.arange(len(labels))
 
@@ -177,87 +140,6 @@ def step(params, places, h, labels):
     """One step of a decoder, and what it loses at these places."""
     h = jnp.tanh(h @ params["turn"] + params["table"][labels])
     return h, -jax.nn.log_softmax(h @ params["head"])[places, labels]
-
-
-def decoded(params, labels, run):
-    h = jnp.zeros((len(labels), WIDTH))
-    return jnp.mean(jnp.sum(run(lambda h, t: step(params, rows(t), h, t), h, labels.T), 0))
-
-
-def scanned(params, labels):
-    return decoded(params, labels, lambda f, h, xs: lax.scan(f, h, xs)[1])
-
-
-def in_chunks(params, labels):
-    """A loop in a loop, computed again by the backward pass."""
-
-    def run(f, h, xs):
-        chunk = jax.checkpoint(lambda h, part: lax.scan(f, h, part))
-        parts = xs.reshape(2, STEPS // 2, -1)
-        return lax.scan(chunk, h, parts)[1].reshape(STEPS, -1)
-
-    return decoded(params, labels, run)
-
-
-def clamped(params, labels):
-    """Words are counted at labels that are clamped to the table."""
-
-    def count(counts, t):
-        found = jnp.tanh(params["table"][t] @ params["turn"]).sum(-1)
-        counts = counts.at[rows(t), t + 1].add(found, mode="clip")
-        return counts, counts**2
-
-    counts = lax.scan(count, jnp.zeros((len(labels), WORDS)), labels.T)[1]
-    return jnp.mean(jnp.sum(counts, (0, 2))) + jnp.sum(params["head"] ** 2)
-
-
-def written(params, labels):
-    """A memory of three rows for each example: the one that is the least alike is overwritten."""
-
-    def write(memory, t):
-        word = params["table"][t]
-        place = jnp.argmin(jnp.einsum("bmd,bd->bm", memory, word @ params["turn"]), -1)
-        kept = memory[rows(t), place] / 2
-        memory = memory.at[rows(t), place].set(jnp.tanh(word) + kept)
-        return memory, jnp.sum((memory @ params["head"]) ** 2, (1, 2))
-
-    begun = params["table"][labels[:, :3]]
-    return jnp.mean(jnp.sum(lax.scan(write, begun, labels.T)[1], 0))
-
-
-LOSSES = [scanned, in_chunks, clamped, written]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_each_example_reads_its_own_rows(loss):
-    gradients = jax.vmap(lambda row: jax.grad(loss)(PARAMS_OF_LABEL, row[None]))(LABELS)
-    f = hs.grad(loss, statistics={"all": hs.per_example(), "squares": hs.second_moment()})
-    _, found = f(PARAMS_OF_LABEL, LABELS)
-    squares = jax.tree.map(lambda g: jnp.mean(g**2, 0), gradients)
-    for name in PARAMS_OF_LABEL:
-        for got, wanted in ((found["all"], gradients), (found["squares"], squares)):
-            close = {"rtol": 1e-4, "atol": 1e-5 * float(jnp.abs(wanted[name]).max())}
-            np.testing.assert_allclose(got[name], wanted[name], **close)
-
-
-OTHERS = {
-    "backwards": lambda i: jnp.arange(B)[::-1],
-    "turned by the step": lambda i: (jnp.arange(B) + i) % B,
-    "the first one's": lambda i: jnp.zeros(B, jnp.int32),
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_reading_rows_of_others_is_refused(name):
-    def loss(params, labels):
-        def of_step(h, x):
-            return step(params, OTHERS[name](x[0]), h, x[1])
-
-        found = lax.scan(of_step, jnp.zeros((B, WIDTH)), (jnp.arange(STEPS), labels.T))[1]
-        return jnp.mean(jnp.sum(found, 0))
-
-    with pytest.raises(hs.Refusal):
-        hs.grad(loss, statistics=hs.norms())(PARAMS_OF_LABEL, LABELS)
 
 
 MAX_NORM = 0.5
@@ -275,12 +157,6 @@ X_OF_PADDING = drawn(len(REAL), 3)
 
 def square_sum(rows, real):
     return jnp.sum(jnp.sum(rows**2, -1) * real)
-
-
-def branched(p, x, real):
-    """A parameter decides, so that the module keeps both branches."""
-    hidden = lax.cond(p["s"] > 0, lambda h: jnp.tanh(h) * p["s"], jnp.sin, x @ p["w"])
-    return square_sum(hidden, real)
 
 
 def a_term_in_a_branch(p, x, real):
@@ -313,22 +189,6 @@ def private(loss):
     return hs.grad(loss, statistics=STATISTIC, **options)(PARAMS_OF_PADDING, X_OF_PADDING, REAL)[1]
 
 
-def test_each_real_examples_own_is_clipped():
-    alone = [
-        jax.grad(branched)(PARAMS_OF_PADDING, X_OF_PADDING[[i]], REAL[[i]])
-        for i in np.flatnonzero(REAL)
-    ]
-    norms = [np.sqrt(sum(np.sum(a**2) for a in jax.tree.leaves(g))) for g in alone]
-    weights = [min(1, MAX_NORM / n) / len(alone) for n in norms]
-    weighted = [jax.tree.map(lambda a, w=w: w * a, g) for g, w in zip(alone, weights, strict=True)]
-    expected = jax.tree.map(lambda *leaves: sum(leaves), *weighted)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7),
-        private(branched),
-        expected,
-    )
-
-
 @pytest.mark.parametrize(
     ("loss", "why"),
     [
@@ -340,23 +200,3 @@ def test_each_real_examples_own_is_clipped():
 def test_what_all_share_is_refused(loss, why):
     with pytest.raises(hs.Refusal, match=why):
         private(loss)
-
-
-@pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()])
-def test_rows_added_where_an_example_says(statistic):
-    """Each step adds to the row that its example looks up: what it adds is weighed, not where."""
-    table, ids = jax.random.normal(KEYS[0], (8, 7)), jnp.array([1, 3, 1, 0, 7, 3])
-
-    def added(table, x, i):
-        return jnp.zeros_like(table).at[i].add(jnp.tanh(table[i] * x))
-
-    def gradient(table, x, ids):
-        def step(total, example):
-            x, i = example
-            return total.at[i].add(jnp.tanh(table[i] * x) / 6), None
-
-        return lax.scan(step, jnp.zeros_like(table), (x, ids))[0]
-
-    _, found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistic)(table, X, ids)
-    g = jax.vmap(added, (None, 0, 0))(table, X, ids)
-    np.testing.assert_allclose(found, statistic.phi(g).mean(0), rtol=1e-5)

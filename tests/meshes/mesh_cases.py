@@ -53,8 +53,6 @@ ALL_CASES = [
     *together(TENSOR, "scanned", size=4, strategies=("lift",)),
     *together(EXPLICIT, "constrained", strategies=("auto", "lift")),
     *together("in shard_map", "mlp", AVERAGED),
-    *together("parameters donated", "mlp", ("second_moment",), strategies=("auto",)),
-    *together("scan over train steps", "mlp", ("second_moment",), strategies=("auto",)),
     *together("checkpoint in the loss", "scanned", strategies=("auto",)),
 ]
 CASES = {case.name: case for case in ALL_CASES}

@@ -7,11 +7,9 @@ prints a line of JSON for each: how far its numbers are off.
 
 import json
 import traceback
-from dataclasses import replace
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
@@ -67,71 +65,24 @@ def in_shard_map(case, model):
     return jax.jit(mapped)(*ROW.placed(model))
 
 
-def stepped(params, gradient, squares):
-    """A step along the gradient, scaled by the root of the second moment."""
-    return jax.tree.map(
-        lambda p, g, s: p - 0.1 * g / (jnp.sqrt(s) + 0.01), params, gradient, squares
-    )
-
-
-def donated(case, model):
-    function = rewritten(case, model.loss)
-
-    def step(params, *batch):
-        gradient, found = function(params, *batch)
-        return stepped(params, gradient, found["second_moment"])
-
-    params, *batch = ROW.placed(model)
-    with jax.set_mesh(ROW.mesh):
-        made = jax.jit(step, donate_argnums=0)(params, *batch)
-    assert all(x.is_deleted() for x in params.values())
-    return made
-
-
-def scan_over_steps(case, model):
-    function = rewritten(case, model.loss)
-
-    def step(params, _):
-        gradient, found = function(params, *model.batch)
-        return stepped(params, gradient, found["second_moment"]), None
-
-    with jax.set_mesh(ROW.mesh):
-        params, *batch = ROW.placed(model)
-        model = replace(model, batch=tuple(batch))
-        return jax.jit(lambda params: lax.scan(step, params, length=STEPS)[0])(params)
-
-
 def checkpointed(case, model):
     function = rewritten(case, jax.checkpoint(model.loss))
     compiled = ROW.compiled(model, function, case.statistics)
     return compiled(*ROW.placed(model))
 
 
-STEPS = 3
 PROGRAMS = dict.fromkeys(LAYOUTS, laid_out) | {
     "shards found in arrays": found_in_arrays,
     "shards told": told,
     "in shard_map": in_shard_map,
-    "parameters donated": donated,
-    "scan over train steps": scan_over_steps,
     "checkpoint in the loss": checkpointed,
 }
-TRAINED = {"parameters donated": 1, "scan over train steps": STEPS}
 
 
 @cache
-def wanted(model, size, steps):
-    """The gradient and all statistics; or the parameters after some steps."""
-    model = sized(model, size)
-    for _ in range(steps):
-        gradient, found = expected(model)
-        model = replace(
-            model,
-            params=jax.tree.map(
-                np.float32, stepped(model.params, gradient, found["second_moment"])
-            ),
-        )
-    return model.params if steps else expected(model)
+def wanted(model, size):
+    """The gradient and all statistics."""
+    return expected(sized(model, size))
 
 
 def sized(model, size):
@@ -145,9 +96,8 @@ def distance(got, want):
 
 
 def report(case):
-    want = wanted(case.model, case.size, TRAINED.get(case.how, 0))
-    if case.how not in TRAINED:
-        want = (want[0], {name: want[1][name] for name in case.statistics})
+    gradient, found = wanted(case.model, case.size)
+    want = gradient, {name: found[name] for name in case.statistics}
     got = PROGRAMS[case.how](case, sized(case.model, case.size))
     return {"distance": distance(got, want)}
 

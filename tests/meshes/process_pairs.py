@@ -8,8 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import jax
+
 from tests.fast_compiles import FAST_COMPILES
 
+TIMEOUT_S = 60
 FLAGS = f"--xla_force_host_platform_device_count=2 {FAST_COMPILES}"
 
 
@@ -24,6 +27,13 @@ def reports(directory, timeout_s, *command):
         json.loads((directory / f"{number}.out").read_text().splitlines()[-1])
         for number in range(2)
     ]
+
+
+def join(address, number):
+    """Make this process one of two whose devices belong together."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(address, 2, number, initialization_timeout=TIMEOUT_S)
+    assert (jax.process_count(), jax.local_device_count(), jax.device_count()) == (2, 2, 4)
 
 
 def free_port():

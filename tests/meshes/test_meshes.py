@@ -1,4 +1,7 @@
-"""Rewritten functions on eight devices: the numbers of one."""
+"""Rewritten functions on eight devices: the numbers of one.
+
+This folder alone tests statistics over several devices.
+"""
 
 import json
 import os

@@ -22,7 +22,6 @@ def draw(seed, *shape):
 PARAMS = {"w": draw(0, LAYERS, WIDTH, WIDTH) / 2, "v": draw(1, WIDTH)}
 X, WEIGHTS = draw(2, B, WIDTH), np.array([1, 0.5, 0, 2, 1, 0.25], np.float32)
 DIRECTION = jax.tree.map(np.cos, PARAMS)
-FLAGS = np.array([1, 1, 0, 1, 0, 0], np.float32)
 
 
 def one(p, x):

@@ -7,7 +7,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import lax
 
@@ -29,7 +28,6 @@ from tests.microbatches.microbatch_statistics import (
 
 OUTER, INNER, B = 3, 2, 12
 X = draw(7, B, WIDTH)
-FLAGS = np.array([1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1], np.float32)
 GRADIENT = jax.grad(mean_of)
 
 
@@ -87,28 +85,12 @@ def three_deep(p, x):
     return jax.tree.map(lambda g: g / B, total)
 
 
-def counted(p, x):
-    def outer(i, total):
-        def inner(j, total):
-            part = lax.dynamic_slice_in_dim(x, 4 * i + 2 * j, 2)
-            return jax.tree.map(lambda t, g: t + g / 6, total, GRADIENT(p, part))
-
-        return lax.fori_loop(0, INNER, inner, total)
-
-    return lax.fori_loop(0, OUTER, outer, zeros(p))
-
-
 CASES = {
     "handed on": handed_on,
     "result added": result_added,
     "means added": means_added,
     "in the loss": in_the_loss,
     "three deep": three_deep,
-}
-IN_OTHER_ORDERS = {
-    "backwards": partial(handed_on, inner=lambda x: parts(x)[::-1, ::-1]),
-    "strides": partial(handed_on, inner=lambda x: parts(x).swapaxes(0, 2).reshape(3, 2, 2, -1)),
-    "counted": counted,
 }
 ASKED = pytest.mark.parametrize(
     "statistics", [STATISTICS, REWEIGHTING, SPREADS | NOISE], ids=["measures", "weights", "spreads"]
@@ -123,23 +105,3 @@ def test_every_statistic_of_every_form(name, statistics, steps_taken):
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
     assert_right(found, expected(own))
     assert steps_taken == [B if name == "three deep" else OUTER * INNER]
-
-
-@pytest.mark.parametrize("name", IN_OTHER_ORDERS)
-def test_parts_in_orders_that_are_not_shown_are_refused(name):
-    with pytest.raises(hs.Refusal, match=r"example's gradient its own|permute"):
-        hs.rewrite(IN_OTHER_ORDERS[name], batch_argnums=1, statistics=STATISTICS)(PARAMS, X)
-
-
-@pytest.mark.parametrize("name", ["handed on", "means added", "three deep"])
-def test_padding_counts_nowhere(name, steps_taken):
-    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=STATISTICS, is_real=FLAGS)
-    own = jax.tree.map(lambda g: g * FLAGS.sum() / B, examples(x=X))
-    assert_right(f(PARAMS, X)[1], expected(own, FLAGS))
-    assert len(steps_taken) == 1
-
-
-def twice(p, x):
-    """Both steps of an inner loop take the same examples."""
-    rows = jnp.repeat(x.reshape(OUTER, 1, -1, WIDTH), INNER, 1)
-    return handed_on(p, x, inner=lambda _: rows)

@@ -80,39 +80,6 @@ def resharded(params, x, y):
     return jnp.mean((lax.scan(layer, h, params["v"])[0] - y) ** 2)
 
 
-def test_a_dump_keeps_them_and_runs_on_one_device():
-    with jax.set_mesh(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))):
-        text = jax.jit(jax.grad(loss)).lower(*problem()).as_text(debug_info=True)
-        each = of_each(*problem())
-    module = hs.modules.rewrite_module(text, batch=["x", "y"], statistics=hs.second_moment())
-    assert "sdy.sharding_constraint" in module.text()
-    again = hs.modules.load(module.text())
-    moments = again.call(*jax.tree.leaves(problem()))[2:]
-    for found, g in zip(moments, jax.tree.leaves(each), strict=True):
-        assert np.allclose(found, (g**2).mean(0), rtol=1e-5, atol=1e-7)
-
-
-def test_explicit_axes_are_part_of_the_types_that_are_returned():
-    """The gradient's are as JAX's own, and what is like it has the same."""
-    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Explicit,))
-    kinds = []
-
-    def step(w, x):
-        gradient = jax.grad(squares)(w, x)
-        found, statistics = hs.grad(squares, statistics=STATISTICS)(w, x)
-        kinds.extend(map(jax.typeof, (gradient, found, statistics["second_moment"])))
-        return gradient
-
-    with jax.set_mesh(mesh):
-        w = jax.device_put(jnp.ones((3, 2)), P(None, "data"))
-        jax.jit(step)(w, jax.device_put(jnp.ones((4, 3)), P("data")))
-    assert [str(kind.sharding.spec) for kind in kinds] == ["P(None, 'data')"] * 3
-
-
-def squares(w, x):
-    return jnp.mean((x @ jax.sharding.reshard(w, P())) ** 2)
-
-
 MESH = AbstractMesh((2, 3), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 X = jax.ShapeDtypeStruct((2 * B, L, D), jnp.float32)
 

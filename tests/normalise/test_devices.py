@@ -406,15 +406,6 @@ def test_values_that_are_combined_otherwise_are_refused(body):
         for_one_device(with_body(body))
 
 
-@pytest.mark.parametrize("op", ["add", "multiply"])
-def test_bits_that_are_added_are_no_numbers(op):
-    source = with_body(f"%r = stablehlo.{op} %arg2, %arg3 : tensor<f32>")
-    with pytest.raises(
-        hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"
-    ):
-        for_one_device(source.replace("f32", "i1"))
-
-
 def test_places_along_axes_that_are_not_manual_are_refused():
     """Another computation might add up what the devices hold there."""
 
@@ -430,35 +421,3 @@ def test_places_along_axes_that_are_not_manual_are_refused():
         hs.Refusal, match="depend on the device's place along axes that are not manual"
     ):
         for_one_device(source.replace('manual_axes={"data", "model"}', 'manual_axes={"data"}', 1))
-
-
-def flat(array):
-    """Each device's row, by the device's number."""
-    return np.asarray(array).reshape(8, -1)
-
-
-def test_groups_over_two_axes():
-    """Each device holds one row; devices are numbered with the last axis of the mesh as the minor
-    one.
-    """
-
-    def run(body):
-        return flat(for_one_device(text(mapped(body, GRID, P(BOTH), P(BOTH)), X)).call(X)[0])
-
-    everything = np.tile(X.reshape(1, -1), (8, 1))
-    np.testing.assert_array_equal(
-        run(lambda x: lax.all_gather(x, BOTH, axis=1, tiled=True)), everything
-    )
-    minor = X.reshape(2, 4, 16).transpose(1, 0, 2).reshape(1, -1)
-    gathered = run(lambda x: lax.all_gather(x, ("model", "data"), axis=1, tiled=True))
-    np.testing.assert_array_equal(gathered, np.tile(minor, (8, 1)))
-    scattered = run(lambda x: lax.psum_scatter(x[0], BOTH, tiled=True))
-    np.testing.assert_allclose(scattered, X.sum(0).reshape(8, 2), rtol=1e-5)
-    exchanged = run(lambda x: lax.all_to_all(x[0], BOTH, 0, 0, tiled=True))
-    np.testing.assert_array_equal(exchanged, X.reshape(8, 8, 2).transpose(1, 0, 2).reshape(8, 16))
-    moved = run(lambda x: lax.ppermute(x, BOTH, [(i, 3 * i % 8) for i in range(8)]))
-    np.testing.assert_array_equal(moved, X[[3 * i % 8 for i in range(8)]])
-    to_some = run(lambda x: lax.ppermute(x, "model", [(1, 0), (2, 2)]))
-    np.testing.assert_array_equal(
-        to_some, np.where(np.arange(8)[:, None] % 2 == 0, X[[1, 0, 2, 0, 5, 0, 6, 0]], 0)
-    )

@@ -1,7 +1,5 @@
 """The optimizers on drawn examples' gradients: against the paper's references in float64."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,6 @@ from tests.optimizers.optimizer_references import private_sgd
 from tests.optimizers.optimizer_runs import (
     LEAVES,
     MAX_NORM,
-    SIZE,
     STEPS,
     assert_within,
     drawn,
@@ -135,54 +132,3 @@ def accumulated(inner, batches):
             params = optax.apply_updates(params, updates)
         found.append(params)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-
-
-PARAMS = tree_of(LEAVES, jnp.float32)
-FOUND = [statistics_of([x[t] for x in drawn()], jnp.float32) for t in range(5)]
-
-
-EPS = float(jnp.finfo(jnp.float32).eps)
-MICRO = partial(ho.micro_adam, 0.01, clip_norm=5.0, weight_decay=0.01)
-
-
-def updates_of(optimizer, at=lambda tree: tree, names=("second_moment", "mean_sign")):
-    """The updates of five steps, of some of the parameters."""
-    params = at(PARAMS)
-    state, updates = optimizer.init(params), []
-    update = jax.jit(partial(optimizer.update, batch_size=SIZE))
-    for found in FOUND:
-        step, state = update(
-            at(found["gradient"]), state, params, **{name: at(found[name]) for name in names}
-        )
-        updates.append(step)
-    return updates
-
-
-def assert_same(found, expected):
-    """To rounding: XLA may compile the two differently."""
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=16 * EPS, atol=1e-9), found, expected)
-
-
-def test_multi_transform_of_two_kinds():
-    """Each as if its parameters were all: the clipping, too, is of their gradient's norm alone."""
-    kinds = {"adam": MICRO(), "sign": ho.micro_sign_sgd(0.01, weight_decay=0.01)}
-    both = updates_of(optax.multi_transform(kinds, {"bias": "sign", "layer": "adam"}))
-    for name, kind in [("bias", "sign"), ("layer", "adam")]:
-        assert_same(
-            [{name: u[name]} for u in both],
-            updates_of(kinds[kind], lambda tree, n=name: {n: tree[n]}),
-        )
-
-
-def test_inject_hyperparams():
-    """A learning rate in the state, which may be changed between the steps."""
-    optimizer = optax.inject_hyperparams(ho.micro_adam)(0.01, weight_decay=0.01, clip_norm=5.0)
-    assert_same(updates_of(optimizer), updates_of(MICRO()))
-    state = optimizer.init(PARAMS)
-    state.hyperparams["learning_rate"] = jnp.float32(0.02)
-    asked = {"second_moment": FOUND[0]["second_moment"]}
-    changed, _ = optimizer.update(FOUND[0]["gradient"], state, PARAMS, **asked)
-    doubled = ho.micro_adam(0.02, weight_decay=0.01, clip_norm=5.0)
-    expected, _ = doubled.update(FOUND[0]["gradient"], doubled.init(PARAMS), PARAMS, **asked)
-    assert_same(changed, expected)

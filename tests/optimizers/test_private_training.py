@@ -5,7 +5,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import hlo_surgery as hs
@@ -86,26 +85,6 @@ def test_steps_parameters_and_seeds_have_noise_of_their_own():
     assert np.abs(correlations).max() < STANDARD_ERRORS / np.sqrt(COUNT)
 
 
-@pytest.mark.parametrize(
-    ("per", "groups"),
-    [
-        ("parameter", 2),
-        ({"a": 0, "b": 0}, 2),
-        ({"a": "first", "b": "second"}, 2),
-        ({"a": "all", "b": "all"}, 1),
-        ("global", 1),
-    ],
-)
-def test_groups_share_the_deviation_of_all(per, groups):
-    """One example moves each of k groups by max_norm, and so all of them together by its
-    sqrt(k)-fold.
-    """
-    private = ho.private_gradient(0.7, MULTIPLIER, 0, per=per)
-    noise, _ = private.update(MANY, private.init(MANY), clipped_mean=MANY, batch_size=SIZE)
-    sample = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(noise)]).astype(np.float64)
-    assert_normal(sample, MULTIPLIER * 0.7 * np.sqrt(groups) / SIZE)
-
-
 @pytest.mark.parametrize("count", [0, 1, 20])
 def test_noise_and_clipped_sum_are_divided_by_the_expected_batch_size(count):
     """Whatever number of examples a batch of Poisson sampling happens to have."""
@@ -136,28 +115,6 @@ def test_poisson_sampling_with_padding_divides_by_no_number_of_the_data():
     np.testing.assert_allclose(moved, start - clipped.sum(0) / 4, rtol=1e-5)
 
 
-PRIVATE = {
-    "sgd": ho.dp_sgd(1.0, 0.5, 1.0, seed=0),
-    "adam": ho.dp_adam(1.0, 0.5, 1.0, seed=0),
-    "chained": optax.chain(ho.private_gradient(0.5, 1.0, seed=0), optax.sgd(1.0)),
-    "microbatches": ho.multi_steps(ho.dp_sgd(1.0, 0.5, 1.0, seed=0), 2),
-}
-
-
-@pytest.mark.parametrize("optimizer", PRIVATE.values(), ids=PRIVATE)
-def test_the_number_of_real_rows_divides_nothing(optimizer):
-    """It is data: a sum with noise divided by it is not what an accountant accounts for."""
-
-    def loss(w, x, real):
-        return jnp.sum(real * (x @ w))
-
-    how = {"loss_reduction": "sum", "is_real": lambda w, x, real: real, "batch_argnums": (1, 2)}
-    step = hs.train_step(loss, optimizer, **how)
-    w, x, real = jnp.ones(3), jnp.ones((4, 3)), jnp.array([1.0, 1.0, 1.0, 0.0])
-    with pytest.raises(ValueError, match=r"is_real.*not private: pass expected_batch_size"):
-        step(w, optimizer.init(w), x, real)
-
-
 @pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
 def test_an_example_that_is_not_finite_moves_nothing(make):
     optimizer, w = make(1.0, 0.5, 0.0, seed=0), jnp.ones(3)
@@ -172,47 +129,5 @@ def test_an_example_that_is_not_finite_moves_nothing(make):
     np.testing.assert_array_equal(moved[1], moved[2])
 
 
-ZEROS = {name: jnp.zeros(10_000) for name in ("a", "b", "c")}
-
-
-def noise_of(optimizer, params=ZEROS):
-    noise, _ = optimizer.update(
-        params, optimizer.init(params), params, clipped_mean=params, batch_size=1
-    )
-    return noise
-
-
 def private(seed):
     return ho.private_gradient(1.0, 1.0, seed)
-
-
-@pytest.mark.parametrize("x64", [False, True])
-def test_every_bit_of_a_seed_counts(x64):
-    with jax.enable_x64(x64):
-        seeds = [
-            1,
-            *(1 + 2**bit for bit in range(1, 64)),
-            *((1 + 2**bit).to_bytes(8, "big") for bit in (0, 40)),
-        ]
-        words = [tuple(np.asarray(private(seed).init(ZEROS).key).tolist()) for seed in seeds]
-    assert words[:64] == [divmod(seed, 2**32) for seed in seeds[:64]]
-    assert words[64:] == [(0, 2), (256, 1)]
-
-
-@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
-def test_keys_are_seeds(generator):
-    """As often as one likes: a state is donated, its key is not."""
-    key = jax.random.key(7, impl=generator)
-    optimizer = private(key)
-    first = noise_of(optimizer)["a"]
-    optimizer.init(ZEROS).key.delete()
-    np.testing.assert_array_equal(noise_of(optimizer)["a"], first)
-    if generator == "threefry2x32":
-        for same in (7, jax.random.PRNGKey(7), np.uint32(7), (7).to_bytes(8, "big")):
-            np.testing.assert_array_equal(noise_of(private(same))["a"], first)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**64, b"short", b"nine bytes", 1.0, "0", None])
-def test_what_is_no_seed(seed):
-    with pytest.raises((TypeError, ValueError), match="seed is"):
-        private(seed)

@@ -2,6 +2,8 @@
 
 Its vmap is a loop; and applied to single examples it returns contributions that add up to what the
 op makes of all.
+
+This folder alone tests each op's JAX function, against XLA.
 """
 
 import jax

@@ -4,16 +4,6 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.raising import raise_op
-from tests.equivalence.test_fixtures import METAS, SQUARES, inputs, references, rewritten
-
-FIXTURES = [
-    "mlp_biases",
-    "mlp_weight_normalised",
-    "dlrm",
-    "flattened_tokens",
-    "several_batch_arguments",
-]
 
 BY_ALGORITHM = """
 func.func @main(%w: tensor<4x5xf32>, %h: tensor<3x4xf32>, %l: tensor<3x5xf32>) -> tensor<4x5xf32> {
@@ -26,26 +16,6 @@ func.func @main(%w: tensor<4x5xf32>, %h: tensor<3x4xf32>, %l: tensor<3x5xf32>) -
   return %s : tensor<4x5xf32>
 }
 """
-
-
-@pytest.fixture
-def no_raising_rules(monkeypatch):
-    monkeypatch.setattr(raise_op, "RULES", {})
-
-
-@pytest.mark.parametrize("name", FIXTURES)
-@pytest.mark.usefixtures("no_raising_rules")
-def test_fixtures_without_any_raising_rule(name):
-    module = rewritten(name, SQUARES)
-    assert {s for output in module.plan.outputs for s in output.strategies.values()} <= {
-        "loop",
-        "square",
-    }
-    outputs = [np.asarray(output, np.float32) for output in module.call(*inputs(name))]
-    for got, want in zip(outputs, references(name), strict=True):
-        np.testing.assert_allclose(
-            got, want, rtol=0, atol=METAS[name]["tolerance"] * np.abs(want).max()
-        )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import inspect
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -88,55 +87,6 @@ def test_a_penalty_is_refused_at_its_own_line():
     assert "weight decay, to the optimizer" in refused.value.help
 
 
-def of_one(w, x):
-    return jnp.sum(jnp.tanh(x @ w) ** 2)
-
-
-def looked_up_by_one(w, ids):
-    return jnp.sum(jnp.tanh(w[ids]) ** 2)
-
-
-def by_vmap(one, w, xs):
-    return jnp.mean(jax.vmap(jax.grad(one), (None, 0))(w, xs), 0)
-
-
-def by_map(one, w, xs):
-    return jnp.mean(jax.lax.map(lambda x: jax.grad(one)(w, x), xs), 0)
-
-
-def by_weights(one, w, xs):
-    return jnp.tensordot(
-        jnp.full(len(xs), 1 / len(xs)), jax.vmap(jax.grad(one), (None, 0))(w, xs), 1
-    )
-
-
-def test_a_loop_of_python_over_single_examples_has_no_terms_without_examples():
-    each = lambda w, xs: (jax.grad(of_one)(w, xs[0]) + jax.grad(of_one)(w, xs[1])) / 2  # noqa: E731
-    f = hs.rewrite(each, batch_argnums=1, statistics=hs.kronecker_factors())
-    with pytest.raises(hs.Refusal, match="is single examples' alone") as refused:
-        f(draw(D, F), draw(2, T, D))
-    assert "the gradient of the examples' mean loss" in refused.value.help
-
-
-def clipped(one, w, xs):
-    gradients = jax.vmap(jax.grad(one), (None, 0))(w, xs)
-    norms = jax.vmap(jnp.linalg.norm)(gradients)
-    return jnp.mean(gradients / jnp.maximum(norms, 1)[:, None, None], 0)
-
-
-@pytest.mark.parametrize("added_up", [by_vmap, by_map, by_weights, clipped])
-@pytest.mark.parametrize("one", [of_one, looked_up_by_one])
-def test_sums_of_gradients_that_the_program_makes_one_by_one_are_refused(one, added_up):
-    """They have the form of a table that is added as it is, whose every row is looked up."""
-    w, xs = (draw(D, F), draw(B, T, D)) if one is of_one else (draw(ROWS, D), IDS)
-    f = hs.rewrite(
-        lambda w, xs: added_up(one, w, xs), batch_argnums=1, statistics=hs.kronecker_factors()
-    )
-    with pytest.raises(hs.Refusal, match="makes each example's own") as refused:
-        f(w, xs)
-    assert "the gradient of the examples' mean loss" in refused.value.help
-
-
 def tied_apart(looked_up, scores, ids):
     return jnp.mean(jnp.tanh(looked_up[ids]) @ scores.T)
 
@@ -150,13 +100,6 @@ def test_of_a_tied_table_each_use_as_a_parameter_is_the_way_out():
     for i, name in enumerate(("looked_up", "scores")):
         fixed = lambda own, ids, i=i: tied_apart(*((own, w), (w, own))[i], ids)  # noqa: E731
         held({name: both[i]}, {name: hs.grad(fixed, **ask)(w, IDS)[1]})
-
-
-def test_complex_gradients_are_refused_as_such():
-    loss = lambda w, x: jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))  # noqa: E731
-    f = hs.grad(loss, statistics=hs.kronecker_factors())
-    with pytest.raises(hs.Refusal, match="is complex"):
-        f(jnp.ones((3, 2), complex), jnp.ones((4, 3)))
 
 
 def test_wrong_use_says_what_to_write():

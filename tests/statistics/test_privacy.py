@@ -1,6 +1,5 @@
 """Clipped means as in differentially private training: other libraries, and what they promise."""
 
-import warnings
 from functools import cache
 
 import jax
@@ -65,69 +64,6 @@ def test_as_jax_privacy_does(name):
     assert_close(
         clipped_sum(name), jax.tree.map(np.asarray, jax.jit(clipped)(model.params, *model.batch))
     )
-
-
-SUM, MEAN = hs.clipped_sum(MAX_NORM), hs.clipped_mean(MAX_NORM)
-
-
-@pytest.mark.parametrize("relation", ["ADD_OR_REMOVE_ONE", "REPLACE_ONE", "REPLACE_SPECIAL"])
-@pytest.mark.parametrize("statistic", [SUM, MEAN], ids=["sum", "mean"])
-def test_sensitivity_is_that_of_jax_privacy(statistic, relation):
-    jax_privacy, accounting = map(pytest.importorskip, ("jax_privacy", "dp_accounting"))
-    model, member = MODELS["mlp"], accounting.NeighboringRelation[relation]
-    batch_argnums = tuple(range(1, 1 + len(model.batch)))
-    by = model.size if statistic is MEAN else 1
-    wanted = jax_privacy.clipped_grad(
-        model.loss, l2_clip_norm=MAX_NORM, batch_argnums=batch_argnums, normalize_by=by
-    ).sensitivity(member)
-    f = hs.grad(model.loss, batch_argnums=batch_argnums, statistics=statistic)
-    words = relation.replace("_", " ").lower()
-    for each in (member, words):
-        assert f.sensitivity(each, model.params, *model.batch) == pytest.approx(wanted, rel=1e-12)
-    if statistic is SUM:
-        assert f.sensitivity(words) == wanted
-
-
-def test_no_replaced_example_moves_a_clipped_sum_further_than_its_sensitivity():
-    """And one whose gradient turns around moves it as far, over each group."""
-    loss = lambda p, x: jnp.mean(x * (p["a"] + 2 * p["b"]))  # noqa: E731
-    params = {"a": 1.0, "b": 1.0}
-    for per, groups in [("global", 1), ("parameter", 2), ({"a": "all", "b": "all"}, 1)]:
-        f = hs.grad(loss, statistics={"s": hs.clipped_sum(0.5, per), "n": hs.norms()})
-        one, other = (f(params, jnp.array([x, 3.0]))[1]["s"] for x in (7.0, -7.0))
-        bound = f.sensitivity("replace one", params, jnp.ones(2))
-        assert bound == {"s": pytest.approx(np.sqrt(groups))}
-        assert length(jax.tree.map(jnp.subtract, one, other)) == pytest.approx(bound["s"], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("statistic", "asked", "error", "words"),
-    [
-        (hs.norms(), ["replace one"], ValueError, "ask for clipped_sum or clipped_mean"),
-        (hs.clipped_sum(1.0, nan_safe=False), ["replace one"], ValueError, "nan_safe"),
-        (SUM, ["replace two"], ValueError, "one of 'add or remove one', 'replace one'"),
-        (MEAN, ["replace one"], TypeError, "pass them behind the relation"),
-        (hs.clipped_sum(1.0, "parameter"), ["replace one"], TypeError, "pass them behind"),
-        (MEAN, ["replace one", 1.0, np.ones(4)], ValueError, "take clipped_sum"),
-    ],
-)
-def test_what_has_no_sensitivity_says_so(statistic, asked, error, words):
-    loss = lambda w, x: jnp.sum(w * x)  # noqa: E731
-    real = {"is_real": lambda w, x: x > 0} if asked[1:] else {}
-    f = hs.grad(loss, statistics=statistic, loss_reduction="sum", **real)
-    with pytest.raises(error, match=words):
-        f.sensitivity(*asked)
-
-
-def test_as_optax_does():
-    optax = pytest.importorskip("optax")
-    model = MODELS["mlp"]
-    aggregate = optax.contrib.differentially_private_aggregate(
-        MAX_NORM, noise_multiplier=0.0, key=jax.random.key(0)
-    )
-    each = jax.tree.map(lambda *leaves: jnp.stack(leaves).astype(jnp.float32), *gradients("mlp"))
-    updates, _ = aggregate.update(each, aggregate.init(model.params))
-    assert_close(clipped_sum("mlp"), jax.tree.map(lambda x: model.size * np.asarray(x), updates))
 
 
 @pytest.mark.parametrize("name", ["mlp", "scans"])
@@ -239,26 +175,3 @@ def test_what_lets_one_example_act_on_the_others_is_refused(loss, on_mixing):
             *arguments
         )
     assert refusal.value.where.startswith(__file__)
-
-
-def test_labels_that_are_not_named_are_warned_of():
-    """They count as known to everybody, so that a mean over them would void the bound."""
-
-    def centred(w, x, y):
-        return jnp.mean((x @ w - (y - y.mean())) ** 2)
-
-    def of_labels(w, x, given):
-        return centred(w, x, given["labels"])
-
-    def plain(w, x, y):
-        return jnp.mean((x @ w - y) ** 2)
-
-    w, x, y = jnp.ones(3), jnp.eye(5, 3), jnp.arange(5.0)
-    said = r"argument 2\['labels'\], float32\[5\], has as many rows as there are examples"
-    f = jax.jit(hs.grad(of_labels, batch_argnums=1, statistics=hs.clipped_mean(1.0)))
-    with pytest.warns(UserWarning, match=said) as caught:
-        f(w, x, {"labels": y})
-    assert [warning.filename for warning in caught] == [__file__]
-    with warnings.catch_warnings(action="error"):
-        hs.grad(centred, batch_argnums=1, statistics=hs.norms())(w, x, y)
-        hs.grad(plain, batch_argnums=(1, 2), statistics=hs.clipped_mean(1.0))(w, x, y)

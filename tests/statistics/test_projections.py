@@ -7,7 +7,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.passes.measures.projections import random_signs
-from tools.exactness.projections_by_definition import dense_projections_of, projections_of
+from tools.exactness.projections_by_definition import projections_of
 
 K, SEED, B, T, D, LAYERS, ROWS = 4, 7, 6, 8, 24, 3, 40
 RNG = np.random.default_rng(0)
@@ -99,60 +99,3 @@ def test_no_setting_changes_a_sign(settings, seed):
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": 0}, "an integer k from 1"),
-        ({"k": 2.5}, "an integer k from 1"),
-        ({"k": True}, "an integer k from 1"),
-        ({"k": 10**9}, "an integer k from 1"),
-        ({"k": 2, "seed": -1}, "an integer seed from 0"),
-        ({"k": 2, "seed": 1 << 64}, "an integer seed from 0"),
-        ({"k": 2, "kind": "sparse"}, "a kind of kronecker or dense"),
-        ({"k": 2, "per": "layer"}, "per is 'layer'"),
-    ],
-)
-def test_bad_arguments_say_what_to_write(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        hs.projected(**arguments)
-
-
-def test_dense_projections_in_blocks():
-    def wide(w, x):
-        return jnp.mean(jnp.sin(x @ w) @ jnp.ones(600))
-
-    w, x = draw(30, 600), draw(3, 30)
-    f = hs.grad(wide, statistics=hs.projected(K, kind="dense"))
-    own = jax.vmap(lambda x: jax.grad(wide)(w, x[None]))(x)
-    held({"w": f(w, x)[1]}, {"w": dense_projections_of(np.asarray(own, np.float64), K)})
-
-
-@pytest.mark.parametrize("kind", ["kronecker", "dense"])
-def test_weights_by_the_norms_of_projections(kind):
-    """They are those that the projections themselves have, and near the gradients'."""
-    draw = np.random.default_rng(3)
-    params = {"w": draw.normal(size=(6, 5)), "b": draw.normal(size=5)}
-    x = draw.normal(size=(9, 4, 6))
-
-    def loss(p, x):
-        return jnp.mean(jnp.tanh(x @ p["w"] + p["b"]))
-
-    projected = hs.projected(3, seed=1, kind=kind)
-    asked = {
-        "rows": projected,
-        "own": hs.per_example(),
-        "weighted": hs.weighted_mean(lambda norms: 1 / (1 + norms), of=projected),
-    }
-    found = hs.grad(loss, statistics=asked)(params, x)[1]
-    squares = [np.sum(np.reshape(rows, (9, -1)) ** 2, 1) for rows in found["rows"].values()]
-    weights = 1 / (1 + np.sqrt(sum(squares)))
-    for name, own in found["own"].items():
-        expected = np.tensordot(weights, own, 1) / 9
-        np.testing.assert_allclose(found["weighted"][name], expected, rtol=1e-5, atol=1e-7)
-
-
-def test_weights_are_of_no_other_statistic():
-    with pytest.raises(ValueError, match="of=hs"):
-        hs.weighted_mean(lambda norms: norms, of=hs.norms())

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes.measures.measures import MEAN
-from hlo_surgery.statistics.derived import Derived
 from tests.statistics.statistic_models import MODELS, draws, in_float64, tokens
 
 B = 3
@@ -23,7 +21,6 @@ func.func @main(%v: tensor<4xf32>, %w: tensor<2x2xf32>, %x: tensor<3x4xf32>, %y:
 }"""
 DRAW = draws(0)
 X, Y = DRAW(B, 4), DRAW(B, 2, 2)
-BOTH = np.concatenate([X, Y.reshape(B, -1)], 1)
 
 
 def rewritten(statistics, batch=(2, 3), **options):
@@ -41,36 +38,6 @@ def outputs(statistics):
     }
 
 
-def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
-    grouped = {"all of it": ["v", 1]}
-    found = outputs({
-        "norms": hs.norms(),
-        "each": hs.norms("parameter"),
-        "gram": hs.gram(grouped),
-        "clipped": hs.clipped_mean(1.0, {"a": ["w"], "b": [0]}),
-        "noise": hs.noise_scale(),
-        "noise of": hs.noise_scale("parameter"),
-    })  # fmt: skip
-    assert list(found) == [
-        "norms",
-        "each/v",
-        "each/w",
-        "gram/all of it",
-        "clipped/v",
-        "clipped/w",
-        "noise.variance",
-        "noise.squared_mean",
-        *(f"noise of/{leaf}.{part}" for leaf in "vw" for part in ("variance", "squared_mean")),
-    ]
-    close = {"rtol": 1e-5, "atol": 1e-5}
-    np.testing.assert_allclose(found["norms"], np.linalg.norm(BOTH, axis=1), **close)
-    np.testing.assert_allclose(found["each/v"], np.linalg.norm(X, axis=1), **close)
-    np.testing.assert_allclose(found["each/w"], np.linalg.norm(Y, axis=(1, 2)), **close)
-    np.testing.assert_allclose(found["gram/all of it"], BOTH @ BOTH.T, **close)
-    of_each = X / np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
-    np.testing.assert_allclose(found["clipped/v"], of_each.mean(0), **close)
-
-
 def test_one_statistic_goes_by_its_own_name():
     assert list(outputs(hs.norms(ord=1))) == ["norms(ord=1)"]
     assert list(outputs(hs.clipped_mean(2.0))) == ["clipped_mean(2.0)/v", "clipped_mean(2.0)/w"]
@@ -85,16 +52,6 @@ def graded(statistic, size=B):
     return hs.grad(squares, statistics=statistic)(
         {"w": np.ones((4, 2), "f")}, np.ones((size, 4), "f")
     )
-
-
-def grouped(statistic):
-    """The statistic of a model with three parameters, of which two are in one part."""
-    params = {"v": np.ones((4, 2), "f"), "w": {"a": np.ones((2, 3), "f"), "b": np.ones(3, "f")}}
-
-    def loss(p, x):
-        return jnp.mean(jnp.sum(jnp.tanh(x @ p["v"] @ p["w"]["a"] + p["w"]["b"]) ** 2, -1))
-
-    return hs.grad(loss, statistics=statistic)(params, X)[1]
 
 
 WRONG = {
@@ -131,45 +88,6 @@ def test_wrong_use(call, said):
         call()
 
 
-NOT_ELEMENTWISE = {
-    "normalised": lambda g: g / jnp.sum(jnp.abs(g)),
-    "centred": lambda g: g - jnp.mean(g),
-    "summed up": lambda g: jnp.cumsum(g, -1),
-    "other noise for each": lambda g: g + jax.random.normal(jax.random.key(0), g.shape),
-}
-
-
-@pytest.mark.parametrize("phi", NOT_ELEMENTWISE.values(), ids=NOT_ELEMENTWISE)
-def test_phi_that_keeps_the_shape_but_is_not_elementwise(phi):
-    statistic = hs.mean_of(phi)
-    with pytest.raises(TypeError, match="phi must work on each element alone"):
-        hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=statistic)(X[0], X)
-
-
-@pytest.mark.parametrize(
-    "flagged",
-    [
-        lambda flag: hs.clipped_mean(1.0, nan_safe=flag),
-        lambda flag: hs.weighted_mean(jnp.reciprocal, nan_safe=flag),
-        lambda flag: hs.variance(unbiased=flag),
-        lambda flag: hs.mean_of(jnp.square, factorable=flag),
-    ],
-)
-@pytest.mark.parametrize("flag", ["False", None, 1])
-def test_flags_are_true_or_false(flagged, flag):
-    with pytest.raises(TypeError, match=f"takes True or False for .*, not {flag!r}"):
-        flagged(flag)
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [[], 3, [(1.0, hs.variance())], [(1.0, hs.per_example())], [hs.second_moment()], [(1.0,)]],
-)
-def test_terms_of_a_linear_combination_are_elementwise_means(terms):
-    with pytest.raises(TypeError, match="elementwise mean"):
-        hs.linear_combination(terms)
-
-
 def shares(p, x):
     """Each position's own share of each example's gradient, [B, L, *parameter]: that of a copy of
     the parameters.
@@ -204,39 +122,7 @@ def test_per_token_proxies_are_refused_where_a_gradient_is_no_single_contraction
         f(model.params, *model.batch)
 
 
-TAKEN = {
-    "about_mean=True": lambda found: found.mean(),
-    "reweights=True": lambda found: found.weighted([jnp.ones(B)] * 2),
-    "losses=True": lambda found: [found.losses()],
-    "measures=": lambda found: found.of(MEAN),
-}
-
-
-@pytest.mark.parametrize("said", TAKEN)
-def test_what_a_statistic_takes_it_says(said):
-    own = Derived("own", lambda found, groups: TAKEN[said](found))
-    with pytest.raises(TypeError, match=rf"own takes found\..*Derived\(\.\.\., {said}"):
-        rewritten(own)
-
-
-X_OF_GRADIENT = jnp.array([[1.0, 2.0, 0.5], [3.0, -1.0, 2.0]])
-P = {"a": jnp.array([1.0, 2.0, 3.0]), "b": jnp.array([-1.0, 0.5, 2.0])}
 MANY = 12
-
-
-def loss(params, x):
-    return jnp.mean((x @ params["a"]) * 2 + jnp.tanh(x @ params["b"]))
-
-
-@pytest.mark.parametrize(
-    "direction",
-    [[P["a"], P["b"]], [P["b"], P["a"]], {"c": P["a"], "d": P["b"]}, {"a": P}, P["a"], {}],
-)
-def test_a_direction_of_another_tree_is_refused(direction):
-    f = hs.grad(loss, statistics=hs.inner_products(direction))
-    wanted = r"must be like the gradient, .* has \['a'\], \['b'\]($|\. Several directions)"
-    with pytest.raises(ValueError, match=wanted):
-        f(P, X_OF_GRADIENT)
 
 
 def dumped():
@@ -257,54 +143,3 @@ def found(statistic):
         text, batch={MANY: 0}, statistics={"it": statistic}, loss_reduction="mean"
     )
     return [np.asarray(output).tolist() for output in module.call(*arguments)[MANY:]]
-
-
-def test_a_function_of_a_dumped_gradient_takes_each_by_its_name():
-    last = hs.sum_of(lambda tree: [tree[f"[{i}]"] for i in range(MANY)], per="global")
-    assert found(last) == [3.0 * (i + 1) for i in range(MANY)]
-
-
-def test_directions_of_a_dumped_gradient_have_its_names():
-    last = {f"[{i}]": float(i == MANY - 1) for i in range(MANY)}
-    assert found(hs.inner_products(last)) == [[12.0, 24.0]]
-    with pytest.raises(ValueError, match="a dict by the names of its outputs"):
-        found(hs.inner_products([0.0] * MANY))
-
-
-def of_attention(p, x):
-    """What is added to all keys alike changes no weight."""
-    queries, keys = x @ p["q"], x @ p["k"] + p["key_bias"]
-    weights = jax.nn.softmax(jnp.einsum("btd,bsd->bts", queries, keys))
-    return jnp.mean(jnp.sum(jnp.einsum("bts,bsd->btd", weights, x) * p["out"], (1, 2)) ** 2)
-
-
-@pytest.mark.parametrize("per", ["parameter", {"key_bias": 0, "k": 0, "out": 0, "q": 0}])
-def test_a_gradient_that_is_rounding_alone_has_no_signal(per):
-    draw = lambda seed, *shape: jax.random.normal(jax.random.key(seed), shape)  # noqa: E731
-    p = {"q": draw(1, 8, 8), "k": draw(2, 8, 8), "key_bias": draw(3, 8), "out": draw(4, 8)}
-    statistics = {"noise": hs.noise_scale(per), "norms": hs.norms(per)}
-    _, found = hs.grad(of_attention, statistics=statistics)(p, draw(5, 16, 12, 8))
-    assert (found["norms"]["key_bias"] > 0).any()
-    noise = found["noise"].pop("key_bias")
-    assert (float(noise.squared_mean), float(noise.ratio)) == (0, np.inf)
-    assert all(np.isfinite(each.ratio) for each in found["noise"].values())
-
-
-def test_small_gradients_have_their_noise_scale():
-    """Nor does one that is infinite make others rounding."""
-    loss = lambda p, x: jnp.mean(p["a"] * x + 1e-5 * p["b"] * x + p["c"] * jnp.exp(60 * x))  # noqa: E731
-    p, x = dict.fromkeys("abc", 1.0), jnp.array([1.0, 2.0, 4.0])
-    _, found = hs.grad(loss, statistics=hs.noise_scale("parameter"))(p, x)
-    np.testing.assert_allclose(found["b"].ratio, found["a"].ratio, rtol=1e-5)
-
-
-def test_entries_without_a_ratio_are_left_out_of_that_of_their_parameter():
-    """The third is reached by no example; the last one's variance is beyond the largest float."""
-    loss = lambda w, x: jnp.mean(x[:, :2] @ w[:2] + 1e25 * x[:, 3] * w[3])  # noqa: E731
-    w, x = jnp.ones(4), jnp.array([[1.0, 2.0, 3.0, 1.0], [3.0, 5.0, 1.0, -1.0]])
-    entries = hs.grad(loss, statistics=hs.snr())(w, x)[1]
-    assert np.isnan(entries).tolist() == [False, False, True, True]
-    found = hs.grad(loss, statistics=hs.snr("parameter"))(w, x)[1]
-    np.testing.assert_allclose(found, np.sqrt((2**2 + 3.5**2) / (2 + 4.5)), rtol=1e-6)
-    zeros = hs.grad(lambda w, x: jnp.mean(0 * x[:, 0] * w[0]), statistics=hs.snr("parameter"))
-    assert np.isnan(zeros(w, x)[1])

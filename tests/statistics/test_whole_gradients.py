@@ -56,54 +56,6 @@ def test_orthogonalised_updates(name, strategy):
     close(found, jax.tree.map(lambda g: sum(map(orthogonal, g)), examples))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", ["tied", "scans", "sum"])
-def test_shampoo_of_whole_trees(name, strategy):
-    """Preconditioners of each parameter, of gradients scaled by the norm of all."""
-
-    def preconditioners(tree):
-        norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(tree)))
-        return jax.tree.map(lambda g: jnp.einsum("...j,...k->jk", g, g) / norm, tree)
-
-    def of_examples(g, norms):
-        rows = g.reshape(len(g), -1, g.shape[-1])
-        return np.einsum("bij,bik,b->jk", rows, rows, 1 / norms)
-
-    _, examples = examples_in_float64(MODELS[name])
-    found = found_in_float64(name, hs.sum_of(preconditioners, "global"), strategy=strategy)
-    norms = np.linalg.norm(flat(examples), axis=1)
-    close(found, jax.tree.map(lambda g: of_examples(g, norms), examples))
-
-
-WRONG = {
-    "no function": (lambda: hs.sum_of(3), TypeError, "takes a function"),
-    "a prefix": (lambda: hs.sum_of(jnp.sum, {"w": 0}), ValueError, "'parameter' or per='global'"),
-    "a tuple": (lambda: hs.sum_of(lambda g: (g, g)), TypeError, "returns one array"),
-    "nothing": (lambda: hs.sum_of(lambda tree: {}, "global"), TypeError, "returns none"),
-    "of": (lambda: hs.weighted_mean(jnp.sum, of="losses"), ValueError, "of='gram'"),
-    "squares": (lambda: hs.weighted_second_moment(2.0), TypeError, "weighted_second_moment(lambda"),
-    "a limit": (lambda: hs.clipped_second_moment(0), ValueError, "clipped_second_moment takes"),
-    "k": (lambda: hs.top_directions(0), ValueError, "integer k >= 1"),
-    "large k": (lambda: hs.top_directions(9), ValueError, "at least 9 examples"),
-    "all pairs": (
-        lambda: hs.weighted_mean(lambda gram: gram, of="gram"),
-        ValueError,
-        "one for each example",
-    ),
-}
-
-
-@pytest.mark.parametrize(("made", "error", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_use(made, error, said):
-    def asked():
-        f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=made())
-        return f(jnp.ones(3), jnp.eye(4, 3))
-
-    with pytest.raises(error) as problem:
-        asked()
-    assert said in str(problem.value)
-
-
 @pytest.mark.parametrize("k", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 5))])
 @pytest.mark.parametrize("name", ["mlp", "convolution", "scans", "sum"])
 def test_top_directions_are_singular_vectors(name, k):
@@ -113,25 +65,6 @@ def test_top_directions_are_singular_vectors(name, k):
     signs = np.sign(u[np.abs(u).argmax(0), np.arange(len(s))])
     np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-9)
     np.testing.assert_allclose(flat(found.directions), (signs * v.T).T[:k], atol=1e-8)
-
-
-def test_weights_of_inner_products_project_conflicts_away():
-    """PCGrad, each against all others at once: weights solve what its projections leave."""
-
-    def without_opposed(gram):
-        cosines = jnp.minimum(gram, 0) / jnp.diagonal(gram)
-        return 1 - (cosines - jnp.diag(jnp.diagonal(cosines))).sum(0)
-
-    found = found_in_float64("mlp", hs.weighted_mean(without_opposed, of="gram"))
-    _, examples = examples_in_float64(MODELS["mlp"])
-    g = flat(examples)
-    total = g.sum(0)
-    for i, one in enumerate(g):
-        for j, other in enumerate(g):
-            product = one @ other
-            if i != j and product < 0:
-                total = total - product / (other @ other) * other
-    np.testing.assert_allclose(flat(jax.tree.map(lambda x: x[None], found))[0], total / len(g))
 
 
 @pytest.mark.parametrize("of", ["norms", "gram"])

@@ -1,9 +1,10 @@
 """Parameters that `optax.MultiSteps` updates every few microbatches: statistics of each one's
 examples, at the parameters of its step, and a refusal of what would mix them.
+
+This folder alone tests `hs.train_step`.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -70,16 +71,6 @@ def test_norms_of_each_call_in_one_loop():
     assert_right(*run(TRAINING.params, stacked()))
 
 
-def test_norms_of_each_call_of_a_train_step():
-    step = hs.train_step(TRAINING.loss, OPTIMIZER, statistics={"norms": hs.norms()})
-    params, state = TRAINING.params, OPTIMIZER.init(TRAINING.params)
-    norms = []
-    for batch in BATCHES:
-        params, state, found = step(params, state, *batch)
-        norms.append(found["norms"])
-    assert_right(params, np.array(norms))
-
-
 REFUSED = {
     "adam": ("are multiplied", "or have them by hs.grad within it"),
     "sgd": ("of earlier steps", "call hs.grad, or the rewritten function, within the step"),
@@ -105,21 +96,3 @@ def test_a_loop_that_updates_parameters_is_told_where_to_ask(name):
     why, help = REFUSED[name]
     assert why in refused.value.why
     assert help in refused.value.help
-
-
-def test_statistics_over_the_batch_in_a_step_are_no_earlier_steps():
-    """What a step normalises over its own examples needs another way out."""
-
-    def gradient(w, x):
-        def loss(w, rows):
-            h = rows @ w
-            return jnp.mean(jnp.tanh(h - h.mean(0)) ** 2)
-
-        step = lambda t, rows: (t + jax.grad(loss)(w, rows), None)  # noqa: E731
-        return lax.scan(step, jnp.zeros_like(w), x.reshape(3, 2, -1))[0]
-
-    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())
-    with pytest.raises(hs.Refusal) as refused:
-        f(np.ones((4, 2), np.float32), np.ones((6, 4), np.float32))
-    assert "earlier steps" not in str(refused.value)
-    assert "within the step" not in refused.value.help

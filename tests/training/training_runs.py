@@ -42,13 +42,6 @@ def assert_same(found, expected, tolerance=1e-4):
     )
 
 
-def by_vmap(loss, params, *batch):
-    """Every example's loss and gradient, alone in a batch of one."""
-    return jax.vmap(lambda *example: jax.value_and_grad(loss)(params, *(x[None] for x in example)))(
-        *batch
-    )
-
-
 OPTIMIZERS = {
     "micro_adam_msq": optimizer_of("micro_adam_msq", 0.05, **options_of("micro_adam_msq")),
     "micro_sign_sgd": optimizer_of("micro_sign_sgd", 0.05, **options_of("micro_sign_sgd")),

@@ -1,4 +1,7 @@
-"""Verification tells right from wrong statistics, and what it cannot tell from either."""
+"""Verification tells right from wrong statistics, and what it cannot tell from either.
+
+This folder alone tests that `verify` sees wrong statistics.
+"""
 
 import json
 from pathlib import Path
@@ -58,10 +61,6 @@ def request(module, batch, statistics=None, loss_reduction="mean"):
     )
 
 
-def lowered(gradient, *arrays):
-    return hs.modules.load(jax.jit(gradient).lower(*arrays).as_text(debug_info=True))
-
-
 def altered(module, change):
     """A module that returns what `change` makes of the outputs, with the plan of the given one."""
 
@@ -105,36 +104,12 @@ def scaled(number, factor):
     return change
 
 
-def test_the_altered_module_is_equivalent_where_nothing_is_altered():
-    assert verdict_on(lambda outputs: outputs).verdict == "equivalent"
-
-
 @pytest.mark.parametrize(("output", "statistic"), covering(range(4), list(STATISTICS)))
 def test_a_statistic_off_by_a_thousandth_is_caught(statistic, output):
     chosen = {statistic: STATISTICS[statistic]}
     verdict = verdict_on(scaled(4 + output, 1.001), chosen)
     assert verdict.verdict == "not equivalent"
     assert verdict.why.startswith(f"{statistic}/")
-
-
-def test_statistics_in_the_wrong_order_are_caught():
-    def change(outputs):
-        outputs[4:] = outputs[8:] + outputs[4:8]
-        return outputs
-
-    assert (
-        verdict_on(change, {"one": hs.second_moment(), "two": hs.mean_abs()}).verdict
-        == "not equivalent"
-    )
-
-
-@pytest.mark.parametrize("factor", [1.001, np.nan])
-def test_a_changed_output_of_the_original_is_caught(factor):
-    verdict = verdict_on(scaled(2, factor))
-    assert (verdict.verdict, verdict.why) == (
-        "not equivalent",
-        "['output']['bias'] is not what the original returns",
-    )
 
 
 def test_a_module_that_claims_statistics_of_what_is_not_separable_is_not_equivalent():
@@ -160,24 +135,3 @@ def test_data_taken_as_constant_makes_it_not_applicable(name, line):
     assert verdict.verdict == "not applicable"
     assert line in verdict.why
     assert all(c.passes for c in verdict.comparisons if c.kind == "output")
-
-
-def test_a_gradient_that_is_zero_but_for_rounding_is_no_mismatch():
-    """A bias common to all logits moves no probability: its gradient is the rounding of a sum of
-    nothing.
-    """
-
-    def loss(parameters, x, labels):
-        logits = x @ parameters["w"] + parameters["b"][0]
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1))
-
-    generator = np.random.default_rng(0)
-    parameters = {
-        "b": np.ones(1, np.float32),
-        "w": generator.normal(size=(20, 30)).astype(np.float32),
-    }
-    x, labels = generator.normal(size=(8, 20)).astype(np.float32), generator.integers(0, 30, 8)
-    module = lowered(jax.grad(loss), parameters, x, labels)
-    flat = [parameters["b"], parameters["w"], x, labels.astype(np.int32)]
-    verdict = verify(module, batch=[2, 3], statistics=hs.second_moment(), inputs=flat)
-    assert verdict.verdict == "equivalent", verdict

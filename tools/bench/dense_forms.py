@@ -19,7 +19,7 @@ from hlo_surgery.passes.emit.rebuild import counted_loop
 from hlo_surgery.passes.strategies.einsums.mosaic import Products, summed_products
 from hlo_surgery.targets.target import find_target, without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
-from tools.bench.comparison.costs import known_cost
+from tools.bench.side_by_side import known_cost
 from tools.bench.train_step import adam
 from tools.models.families.mixed_lm import HALF, LENGTH
 

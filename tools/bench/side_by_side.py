@@ -1,4 +1,4 @@
-"""Time several functions of the same arguments: interleaved runs, medians, ratios to the first."""
+"""Time functions of the same arguments in interleaved rounds; what is known of a program's cost."""
 
 import statistics
 import time
@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+
+from hlo_surgery.targets.costs import Cost, cost_of
+from hlo_surgery.targets.target import Target
 
 Compiled = Any
 
@@ -46,17 +49,12 @@ def run_in_a_row(function: Compiled, args: Sequence[Any], calls: int) -> None:
     jax.block_until_ready(function(*args))
 
 
-def print_table(title: str, compiled: dict[str, Compiled], seconds: dict[str, float]) -> None:
-    """Time and temporaries of each, and both as ratios to the first."""
-    temporaries = {name: c.memory_analysis().temp_size_in_bytes for name, c in compiled.items()}
-    first = next(iter(compiled))
-    print(title)
-    for name in compiled:
-        times, memory = (
-            seconds[name] / seconds[first],
-            temporaries[name] / max(temporaries[first], 1),
+def known_cost(executable: Any, target: Target) -> Cost:
+    """What it costs. Raises ValueError where a loop runs as often as data says."""
+    cost = cost_of(executable, target)
+    if cost.unknown_loops:
+        raise ValueError(
+            f"the trip counts of {cost.unknown_loops} loops are unknown; their work cannot be "
+            "counted"
         )
-        print(
-            f"  {name:20} {seconds[name] * 1e3:9.2f} ms  x{times:<7.2f} "
-            f"{temporaries[name] / 1e6:9.2f} MB temporaries  x{memory:.2f}"
-        )
+    return cost

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import hlo_surgery as hs
 from hlo_surgery.targets.target import without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
-from tools.bench.comparison.costs import known_cost
+from tools.bench.side_by_side import known_cost
 from tools.models.families import mixed_lm, mlp
 from tools.models.problem import Problem
 

@@ -28,10 +28,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from rich.console import Console
 from rich.table import Table
 
 import hlo_surgery as hs
-from tools.bench.comparison.tables import CONSOLE
 from tools.models.problem import Problem
 from tools.models.twelve import GRADIENTS, TWELVE, accumulated
 
@@ -43,6 +43,7 @@ CHUNKS = (1, 8)
 RIVALS = ("vmap", "chunks", "micro_grad", "jax-privacy")
 # What a way may take of a workload's rounds, in seconds of CPU: a slow one runs in fewer of them.
 SECONDS = 1.0
+CONSOLE = Console(width=None if Console().is_terminal else 140)
 Way = Callable[..., Any]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from hlo_surgery.passes.measures.projections import (
-    BLOCKS,
     DIMENSIONS,
     OUTPUTS,
     random_signs,
@@ -55,12 +54,3 @@ def projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
     right = along(seed, k, shape, second)
     found = np.einsum("bxy,xi,yj->bij", matrices, left, right) / k
     return found * signs(seed, (OUTPUTS, output), k, k)
-
-
-def dense_projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
-    """[B, k], by signs for each element, which are drawn for 16,384 elements at a time."""
-    flat = np.asarray(own).reshape(len(own), -1)
-    width = min(1 << 14, flat.shape[1])
-    blocks = -(-flat.shape[1] // width)
-    drawn = np.concatenate([signs(seed, (BLOCKS, n), width, k) for n in range(blocks)])
-    return flat @ drawn[: flat.shape[1]] / k**0.5 * signs(seed, (OUTPUTS, output), 1, k)

@@ -49,6 +49,3 @@ class Problem:
             f"batch {self.batch}",
         ]
         return " ".join([self.family, ", ".join(filter(None, words))])
-
-
-Build = Callable[..., Problem]

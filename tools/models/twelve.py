@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from tools.models.families import embedding, lm, lstm, mlp, resnet
+from tools.models.families import embedding, lm, lstm, mlp, resnet, vit
 from tools.models.layers import Keys, convolution, cross_entropy
 from tools.models.problem import Problem
-from tools.models.workloads import vit
 
 
 def cnn_loss(params: Any, images: Array, labels: Array, stride: int) -> Array:
@@ -103,7 +102,7 @@ TWELVE: dict[str, Callable[[], Problem]] = {
     "lstm": lambda: lstm.problem(32, 128, 64),
     "embedding bag": lambda: embedding.problem(128, 64, 4096, 32),
     "lora": lambda: lora(32, 8, 128, 1, 128),
-    "vit": lambda: vit.WORKLOAD.of("small"),
+    "vit": lambda: vit.problem(8, 96, 2, 4, 64, 8, 100),
     "accumulation": lambda: mlp.problem(64, 256, 4),
 }
 GRADIENTS = {"accumulation": partial(accumulated, chunk=8)}

@@ -1,4 +1,7 @@
-"""Norms and clipped means wherever the norm is normal, of any operands, by XLA's default flags."""
+"""Norms and clipped means wherever the norm is normal, of any operands, by XLA's default flags.
+
+This folder alone tests the ends of the range of floats, and float16.
+"""
 
 from dataclasses import replace
 

@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery as hs
-from tools.bench.comparison.methods import METHODS, each_gradient, with_statistics
 from tools.bench.gpu.programs import language_model
-from tools.bench.norms import only
+from tools.bench.methods import by_vmap, each_gradient, only, with_statistics
 from tools.models.families import mlp
 from tools.models.problem import Problem
 
@@ -64,10 +63,10 @@ def clipped_mean(problem: Problem) -> Function:
 
 def compared(problem: Problem) -> dict[str, tuple[Function, Function]]:
     """By name what surgery computes, and what vmap does."""
-    by_vmap = METHODS["jit(vmap)"](problem, None)[0].function
+    theirs = by_vmap(problem)
     squares = partial(with_statistics, problem, hs.second_moment())
-    found = {f"squares, {name}": (squares(strategy=name), by_vmap) for name in STRATEGIES}
-    found["vmap squares"] = by_vmap, by_vmap
+    found = {f"squares, {name}": (squares(strategy=name), theirs) for name in STRATEGIES}
+    found["vmap squares"] = theirs, theirs
     for name, statistic, ours in (
         ("norms", hs.norms(), norms(problem)),
         ("clipped_mean", hs.clipped_mean(1.0), clipped_mean(problem)),

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tools.bench.comparison.methods import METHODS, DoesNotApply
-from tools.bench.comparison.strategies import forced
+import hlo_surgery as hs
 from tools.bench.gpu.device_time import device_seconds
+from tools.bench.methods import by_vmap, predicted, with_statistics
 from tools.bench.side_by_side import compile_all
 from tools.models.layers import Keys
 from tools.models.problem import Problem
@@ -58,29 +58,29 @@ def dense_site(batch: int, positions: int, features: int, outputs: int) -> Probl
 
 def methods(problem: Problem) -> tuple[dict[str, Callable[..., Any]], dict[str, float]]:
     """Functions by name, and what the plan predicts of those that it can."""
-    functions = {name: METHODS[name](problem, None)[0].function for name in ("plain", "jit(vmap)")}
-    predicted: dict[str, float] = {}
+    functions = {"plain": jax.grad(problem.loss), "jit(vmap)": by_vmap(problem)}
+    seconds: dict[str, float] = {}
     for strategy in STRATEGIES:
+        function = with_statistics(problem, hs.second_moment(), strategy=strategy)
         try:
-            candidate = forced(strategy)(problem, None)[0]
-        except DoesNotApply:
+            seconds[strategy] = predicted(function, problem)
+        except ValueError:  # It does not apply.
             continue
-        functions[strategy] = candidate.function
-        predicted[strategy] = candidate.predicted or 0.0
-    return functions, predicted
+        functions[strategy] = function
+    return functions, seconds
 
 
 def run(problem: Problem, calls: int) -> None:
     print(f"\n{problem.title}", flush=True)
     arguments = problem.make()
-    functions, predicted = methods(problem)
+    functions, told = methods(problem)
     compiled = compile_all(functions, arguments)
     seconds = {name: device_seconds(one, arguments, calls) for name, one in compiled.items()}
     plain = seconds["plain"]
     for name, took in seconds.items():
         beside = f"{(took - plain) * 1e6:10.1f} us took" if name != "plain" else ""
-        told = f"{predicted[name] * 1e6:10.1f} us predicted" if name in predicted else ""
-        print(f"{name:12}{took * 1e6:10.1f} us{took / plain:7.2f} x{beside}{told}", flush=True)
+        said = f"{told[name] * 1e6:10.1f} us predicted" if name in told else ""
+        print(f"{name:12}{took * 1e6:10.1f} us{took / plain:7.2f} x{beside}{said}", flush=True)
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ a training loop are. `at peak` is counted in the program as it was compiled here
 """
 
 import argparse
+from typing import Any
 
 import jax
 
 from hlo_surgery.targets.costs import cost_of
-from tools.bench.comparison.methods import METHODS, DoesNotApply
 from tools.bench.gpu.programs import Function, functions, problems
 from tools.bench.side_by_side import Compiled, compile_all, median_seconds
 from tools.models.problem import Problem
@@ -20,10 +20,15 @@ from tools.models.problem import Problem
 def by_jax_privacy(problem: Problem) -> dict[str, Function]:
     """Clipped means in microbatches of each size that divides the batch, and all at once."""
     try:
-        candidates = METHODS["clipped: jax-privacy"](problem, None)
-    except DoesNotApply:
+        from jax_privacy import clipped_grad  # pyright: ignore
+    except ImportError:
         return {}
-    return {f"jax-privacy, {each.label}": each.function for each in candidates}
+    how: Any = {"batch_argnums": problem.batch_argnums, "normalize_by": problem.batch}
+    sizes = [size for size in (1, 4, 16, 64) if problem.batch % size == 0]
+    return {
+        f"jax-privacy, {m}": clipped_grad(problem.loss, l2_clip_norm=1.0, microbatch_size=m, **how)
+        for m in dict.fromkeys([*sizes, problem.batch])
+    }
 
 
 def print_row(name: str, compiled: Compiled, seconds: float, plain: float) -> None:

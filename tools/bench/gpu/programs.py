@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery as hs
-from tools.bench.comparison.methods import METHODS
-from tools.bench.norms import only
+from tools.bench.methods import by_vmap, only
 from tools.models.families import mlp, scanned_lm
 from tools.models.problem import Problem
 
@@ -58,8 +57,8 @@ def functions(
     without. Kernels are for one device.
     """
     made: dict[str, Function] = {
-        name: METHODS[method](problem, target)[0].function
-        for name, method in (("plain", "plain"), ("vmap squares", "jit(vmap)"))
+        "plain": jax.grad(problem.loss),
+        "vmap squares": by_vmap(problem),
     }
     given: Any = {"batch_argnums": problem.batch_argnums, "target": target, "shards": shards}
     for by, strategy in {"": "auto", **({" by kernel": "fused"} if shards is None else {})}.items():

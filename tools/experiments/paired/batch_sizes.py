@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hlo_surgery.optimizers as ho
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS
 from tools.experiments.paired.language_model import CSV, best_rates
+from tools.experiments.paired.variants import BATCH_SIZE, CONTENDERS
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training import model
 from tools.experiments.training.methods import METHODS

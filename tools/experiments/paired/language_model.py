@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.paired.records import MEASURED, Record
-from tools.experiments.paired.variants import ALL
+from tools.experiments.paired.variants import ALL, BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training.model import SIZES, Size
 

@@ -13,12 +13,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tools.experiments.paired.claims import Difference, holm, paired
-from tools.experiments.paired.contenders import TUNING
-from tools.experiments.paired.found import BySeed, converged
+from tools.experiments.paired.claims import BySeed, Difference, converged, holm, paired
 from tools.experiments.paired.language_model import Stages, best_rates, compare
 from tools.experiments.paired.records import MEASURED, Record
-from tools.experiments.paired.variants import SWEEPS, Sweep
+from tools.experiments.paired.variants import SWEEPS, TUNING, Sweep
 from tools.experiments.paired.workers import Runs
 from tools.experiments.training.model import SIZES, Size
 

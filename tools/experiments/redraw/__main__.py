@@ -9,19 +9,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.experiments.paired.found import compared
+from tools.experiments.paired.claims import compared
 from tools.experiments.paired.records import MEASURED, rows_of
 from tools.experiments.redraw import (
     batch_sizes,
-    costs,
     critical_batch_size,
     language_model,
     moments,
     pages,
     sweeps,
-    synthetic,
 )
-from tools.experiments.redraw.named import TABLES, records
 
 COMMAND = "tools.experiments.all --out FOLDER"
 
@@ -38,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = asked.runs or MEASURED
     if not list(runs.glob("*.csv")):
         parser.error(f"{runs} has no CSV files; make them with python -m {COMMAND}")
-    for name, table in TABLES.items():
+    for name, table in pages.TABLES.items():
         print(f"\n{name}\n\n{table(runs)}")
     draw_all(runs, asked.out, asked.kind)
     if asked.runs is None:
@@ -47,17 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def draw_all(runs: Path, out: Path, kind: str) -> None:
     """A file for each figure that there are runs of."""
-    if made := records(runs, "language_model"):
+    if made := pages.records(runs, "language_model"):
         language_model.draw_all(made, compared(made), out, kind)
         batch_sizes.draw_all(made, out, kind)
     for file in ("sweeps", "updates"):
-        sweeps.draw_all(records(runs, file), file, out, kind)
-    if made := records(runs, "synthetic"):
-        synthetic.draw(made, out / f"synthetic.{kind}")
+        sweeps.draw_all(pages.records(runs, file), file, out, kind)
+    if made := pages.records(runs, "synthetic"):
+        sweeps.draw_synthetic(made, out / f"synthetic.{kind}")
     if rows := rows_of(runs / "critical_batch_size.csv"):
         critical_batch_size.draw(rows, out / f"critical_batch_size.{kind}")
     moments.draw_all(runs, out, kind)
-    costs.draw_all(out, kind)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tools.experiments.paired.batch_sizes import SIZES, scaled
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.paired.language_model import best_rates
 from tools.experiments.paired.records import Record
+from tools.experiments.paired.variants import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.redraw import look
 from tools.experiments.training.methods import METHODS
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
-from tools.experiments.paired.found import CLAIMS, BySeed, Claim, curves_between
+from tools.experiments.paired.claims import CLAIMS, BySeed, Claim, curves_between
 from tools.experiments.paired.records import Record
+from tools.experiments.paired.variants import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.redraw import look
 
 FIGURES = {

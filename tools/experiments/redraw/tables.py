@@ -6,10 +6,9 @@ import numpy as np
 from scipy.ndimage import median_filter
 
 from tools.experiments.intervals import interval
-from tools.experiments.paired.claims import holm
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
-from tools.experiments.paired.found import CLAIMS, BySeed, converged, differences, pairs
+from tools.experiments.paired.claims import CLAIMS, BySeed, converged, differences, holm, pairs
 from tools.experiments.paired.records import Record
+from tools.experiments.paired.variants import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.redraw.look import SETTLED
 
 RUNNING = 9

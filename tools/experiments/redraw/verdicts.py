@@ -1,12 +1,28 @@
-"""The paper's claims that are settled by pairs: in words, and what the runs say of each."""
+"""The paper's claims that pairs settle: what the runs say, and those of another processor.
+
+Where sums are ordered otherwise a run ends elsewhere, as one of another seed would. Claims are of
+differences, which should be the same.
+"""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from tools.experiments.paired.claims import Difference, holm
-from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
-from tools.experiments.paired.found import CLAIMS, BySeed, Claim, differences
+import numpy as np
+
+from tools.experiments.intervals import difference
+from tools.experiments.paired.claims import (
+    CLAIMS,
+    BySeed,
+    Claim,
+    Difference,
+    compared,
+    converged,
+    differences,
+    holm,
+    pairs,
+)
 from tools.experiments.paired.records import Record
+from tools.experiments.paired.variants import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.redraw.tables import seeds_of
 
 SEEDS, RATES = 16, 5
@@ -26,7 +42,7 @@ BETTER = {
 }
 
 
-def table(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
+def verdicts(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
     """Markdown: each claim with its verdict, difference and seeds."""
     measured = differences(found)
     told = holm({_name(claim): one for claim, one in measured.items()}, len(CLAIMS))
@@ -90,3 +106,44 @@ def _verdict(difference: Difference, told: bool, sign: int) -> str:
     if not told:
         return "not told apart"
     return "**agrees**" if difference.mean * sign > 0 else "**does not agree**: the opposite"
+
+
+Key = tuple[str, float, int]
+
+
+def replicates(kept: Sequence[Record], other: Sequence[Record]) -> str:
+    """By contender how far the others' losses are off, and by claim the difference in either, of
+    the runs that both have.
+    """
+    here, there = _by_key(kept), _by_key(other)
+    common = [key for key in here if key in there]
+    lines = ["| contender | runs | other less kept |", "|---|---|---|"]
+    for name in CONTENDERS:
+        off = [there[key].loss - here[key].loss for key in common if key[0] == name]
+        if len(off) > 1:
+            lines.append(f"| {CONTENDERS[name].title} | {len(off)} | {difference(off)} |")
+    lines += ["", "| less | | seeds | kept | other |", "|---|---|---|---|---|"]
+    return "\n".join([*lines, *_claims_there([here[key] for key in common], there)])
+
+
+def _claims_there(kept: Sequence[Record], there: Mapping[Key, Record]) -> list[str]:
+    found, lines = compared(kept), list[str]()
+    for ours, theirs in CLAIMS:
+        both = converged(pairs(found, ours, theirs))
+        if len(both) > 1:
+            again = [(there[_key(a)], there[_key(b)]) for a, b in both]
+            said = f"{CONTENDERS[ours].title} | {CONTENDERS[theirs].title} | {len(both)}"
+            lines.append(f"| {said} | {_mean_difference(both)} | {_mean_difference(again)} |")
+    return lines
+
+
+def _mean_difference(both: Sequence[tuple[Record, Record]]) -> str:
+    return f"{np.mean([ours.loss - theirs.loss for ours, theirs in both]):+.4f}"
+
+
+def _by_key(records: Sequence[Record]) -> dict[Key, Record]:
+    return {_key(record): record for record in records if record.batch_size == BATCH_SIZE}
+
+
+def _key(record: Record) -> Key:
+    return record.method, record.learning_rate, record.seed

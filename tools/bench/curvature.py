@@ -1,6 +1,6 @@
 """Curvature and projections of language models beside the plain gradient: FLOPs, memory, time.
 
-python -m tools.bench.curvature.language_models [--target cpu] [--rounds 5] [--small] [--update]
+python -m tools.bench.curvature [--target cpu] [--rounds 5] [--small] [--update]
     [--models lm ...] [--only plain ...]
 
 The Fisher diagonal and the Kronecker factors are of a loss whose labels are drawn from the model.
@@ -21,8 +21,7 @@ import optax
 import hlo_surgery as hs
 from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.target import Target, without_tpu
-from tools.bench.comparison.costs import known_cost
-from tools.bench.side_by_side import median_seconds
+from tools.bench.side_by_side import known_cost, median_seconds
 from tools.models.families import lm, scanned_lm
 from tools.models.layers import cross_entropy
 from tools.models.problem import Problem

@@ -1,6 +1,6 @@
 """The noise scale of a language model's norm layers alone, beside that of all its parameters.
 
-python -m tools.bench.curvature.norm_layers [--rounds 9]
+python -m tools.bench.norm_layers [--rounds 9]
 
 Decoder LM of 4 layers of 256, 8 texts of 256 positions. FLOPs are counted in the compiled programs,
 temporaries are what XLA plans, seconds are of CPU, medians of interleaved rounds; all as ratios to
@@ -26,7 +26,7 @@ def norm_layers(gradient: Any) -> list[Any]:
 
 def flops_and_bytes(compiled: Any) -> tuple[float, int]:
     """As often as loops run; of temporaries."""
-    flops = hs.cost_of(compiled).flops
+    flops = hs.targets.cost_of(compiled).flops
     assert flops
     return flops, compiled.memory_analysis().temp_size_in_bytes
 

@@ -1,1 +1,0 @@
-"""Curvature: what it costs, and the same numbers beside what registers layers."""

@@ -1,1 +1,0 @@
-"""What the experiments with data attribution share: digits, a small network, methods."""
