@@ -22,6 +22,8 @@ from tests.fast_compiles import FAST_COMPILES
 TESTS = pathlib.Path(__file__).parent
 # Before JAX is imported.
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILES)
+# pytest's workers say how wide a terminal is that they do not have; tables would fold to it.
+os.environ.pop("COLUMNS", None)
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 # Shrinking recompiles a program for every attempt, so the default profile reports the first failing

@@ -1,8 +1,4 @@
-"""The command line: what commands print and write, all module formats, answers to bad inputs.
-
-This folder alone tests the commands, which end with exit code 2 and no traceback where they are
-misused.
-"""
+"""The command line: what commands print and write, all module formats, answers to bad inputs."""
 
 import json
 import re
@@ -10,12 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
+from jax.extend.mlir import serialize_portable_artifact
 from typer.testing import CliRunner
 
 import hlo_surgery as hs
 from hlo_surgery.cli.commands import main
+from hlo_surgery.passes.ir import mlir
 
 FIXTURES = Path(__file__).resolve().parent.parent.parent / "fixtures"
 MLP = str(FIXTURES / "mlp_biases" / "module.mlir")
@@ -45,8 +46,65 @@ def rejected(*arguments, code=2, stdin=None):
     return " ".join(result.stderr.split())
 
 
-def test_inspect_with_a_batch_shows_the_plan():
-    shown = answered("inspect", MLP, *MLP_BATCH).stdout
+def loss(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+
+W, X = (
+    np.linspace(-1, 1, 3, dtype=np.float32),
+    np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
+)
+
+
+def as_text():
+    return jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True).encode()
+
+
+def as_bytecode():
+    return mlir.to_bytecode(mlir.parse(as_text()))
+
+
+def as_portable_artifact():
+    return serialize_portable_artifact(as_text(), mlir.stablehlo.get_current_version())
+
+
+def as_export():
+    return bytes(export.export(jax.jit(jax.grad(loss)))(W, X).serialize())
+
+
+FORMATS = {
+    "text": as_text,
+    "bytecode": as_bytecode,
+    "portable artifact": as_portable_artifact,
+    "jax.export artifact": as_export,
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_rewritten_and_run(form, tmp_path):
+    module, out, inputs = tmp_path / "in", tmp_path / "out.mlirbc", tmp_path / "in.npz"
+    module.write_bytes(FORMATS[form]())
+    np.savez(inputs, arg0=W, arg1=X)
+    answered("rewrite", module, "--batch", "1", *SQUARES, "-o", out)
+    answered("run", out, "--inputs", inputs, "-o", tmp_path / "out.npz")
+    stored = np.load(tmp_path / "out.npz")
+    each = jax.vmap(jax.grad(loss), (None, 0))(W, X[:, None])
+    gradient, squares = (stored[name] for name in stored.files)
+    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(squares, (each**2).mean(0), rtol=1e-5)
+
+
+def test_inspect_lists_names_shapes_and_dtypes():
+    shown = answered("inspect", MLP).stdout
+    for part in ("params['hidden']['kernel']", "labels", "6 x 13", "int32", "['output']['bias']"):
+        assert part in shown
+    listed = json.loads(answered("inspect", MLP, "--json").stdout)
+    assert listed["arguments"][4] == {"name": "x", "shape": [5, 6], "dtype": "float32"}
+    assert "plan" not in listed
+
+
+def test_plan_shows_the_plan():
+    shown = answered("plan", MLP, *MLP_BATCH).stdout
     assert "5 examples, loss reduced by mean" in shown
     assert "dense.py:15" in shown
     plan = json.loads(answered("plan", MLP, *MLP_BATCH, "--json").stdout)["plan"]
@@ -54,6 +112,19 @@ def test_inspect_with_a_batch_shows_the_plan():
         port.name for port in hs.modules.load(Path(MLP)).outputs
     ]
     assert plan["outputs"][1]["strategies"] == {"second_moment": "square"}
+
+
+def test_run_shows_and_saves_what_the_module_returns(tmp_path):
+    out = tmp_path / "o.npz"
+    rows = json.loads(answered("run", MLP, "--inputs", MLP_INPUTS, "-o", out, "--json").stdout)[
+        "outputs"
+    ]
+    stored, reference = np.load(out), np.load(FIXTURES / "mlp_biases" / "reference.npz")
+    for number, row in enumerate(rows):
+        np.testing.assert_allclose(stored[row["name"]], reference[f"grad{number}"], atol=1e-6)
+        assert row["largest"] == pytest.approx(stored[row["name"]].max())
+        assert row["not_finite"] == 0
+    assert "['hidden']['kernel']" in answered("run", MLP).stdout
 
 
 def test_verify_says_equivalent():
@@ -128,6 +199,15 @@ def test_files_that_are_no_module(name, content, tmp_path):
     assert out.read_bytes() == b"untouched"
 
 
+def test_files_that_cannot_be_read(tmp_path):
+    assert "nowhere.mlir: No such file or directory" in rejected(
+        "inspect", tmp_path / "nowhere.mlir"
+    )
+    assert "Is a directory" in rejected("inspect", tmp_path)
+    assert "/proc/self/mem: Input/output error" in rejected("inspect", "/proc/self/mem")
+
+
+NO_GRADIENT = "func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> { return %x : tensor<4xi32> }\n"
 WRONG_USE = {
     "an axis that is not there": (
         ("--batch", "x:7"),
@@ -175,6 +255,44 @@ def test_wrong_use_says_what_to_do_and_touches_nothing(case, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_a_module_without_a_gradient(tmp_path):
+    module = tmp_path / "none.mlir"
+    module.write_text(NO_GRADIENT)
+    assert "the module has no gradient" in rejected("plan", module, "--batch", "0")
+
+
+def dump_with_metrics(path):
+    """A module that returns the loss, an accuracy, the gradient and a new average of the
+    parameters.
+    """
+
+    def step(w, average, x):
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        return {"accuracy": jnp.mean(x), "loss": value}, gradient, 0.5 * average + 0.5 * w
+
+    path.write_text(jax.jit(step).lower(W, W, X).as_text(debug_info=True))
+    return path
+
+
+def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
+    module, out = dump_with_metrics(tmp_path / "step.mlir"), tmp_path / "out.mlir"
+    asked = ("--batch", "x", "--statistic", "per_example_losses")
+    for each in ("plan", module), ("rewrite", module, "-o", out), ("verify", module):
+        assert "name it in --loss" in rejected(*each, *asked, "--gradient", "[1]")
+        assert "more than once" in rejected(
+            *each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2"
+        )
+        told = answered(*each, *asked, "--gradient", "[1]", "--loss", "[0]['loss']")
+        assert (
+            "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]"
+            in told.stdout
+        )
+    shown = json.loads(
+        answered("plan", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
+    )
+    assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
+
+
 def changed_inputs(path, **changes):
     arrays = {**np.load(MLP_INPUTS), **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
@@ -211,19 +329,66 @@ def test_inputs_that_do_not_fit(name, case, tmp_path):
     assert out.read_bytes() == b"untouched"
 
 
-SHARES = (
-    r"{}: [\d.]+ \([\d.]+ to [\d.]+\) of plain's time; "
-    r"[\d.]+ \([\d.]+ to [\d.]+\) of that of '.*', which is the faster, "
-    r"and [\d.]+ of its temporaries$"
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", b"PK\x03\x04", Path(MLP_INPUTS).read_bytes()[:700]]
 )
+def test_inputs_that_are_no_archive(content, tmp_path):
+    inputs = tmp_path / "in.npz"
+    inputs.write_bytes(content)
+    assert "is no npz archive" in rejected("run", MLP, "--inputs", inputs)
+
+
+def test_a_module_that_xla_cannot_run(tmp_path):
+    module = tmp_path / "m.mlir"
+    call = "%y = stablehlo.custom_call @nowhere(%x) : (tensor<2xf32>) -> tensor<2xf32>"
+    module.write_text(
+        f"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{\n {call}\n return %y : "
+        f"tensor<2xf32>\n}}"
+    )
+    assert "XLA cannot run this module here" in rejected("run", module)
+
+
+SHARE = r"[\d.]+ \([\d.]+ to [\d.]+\) times"
+
+
+def shows_demo(lines, rivals):
+    """Every program in a table for each model, the gradient first, and what the rivals take."""
+    programs = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert programs == ["gradient alone", "hlo-surgery", *rivals] * 2
+    said = [f"hlo-surgery: {SHARE} the gradient's time"]
+    said += [
+        f"{kind}.*: {SHARE} hlo-surgery's time, [\\d.]+ times its temporaries"
+        for kind in sorted({re.split("[ ,]", name)[0] for name in rivals})
+    ]
+    found = [line.strip() for line in lines if "times" in line and line.startswith("  ")]
+    assert len(found) == 2 * len(said)
+    assert all(re.fullmatch(*pair) for pair in zip(said * 2, found, strict=True)), found
+    assert lines[-1] == "equivalent"
 
 
 def test_demo_ends_equivalent_and_shows_the_costs():
     """The chunks that are shown are those that were faster."""
     pytest.importorskip("optax")
     lines = answered("demo").stdout.splitlines()
-    assert lines[-1] == "equivalent"
-    for model in ("decoder LM", "MLP"):
-        for program in ("plain", "rewritten", "vmap, one by one", "vmap, all at once"):
-            assert [line for line in lines if f"│ {model}" in line and program in line]
-        assert [line for line in lines if re.match(SHARES.format(model), line)]
+    lines = [re.sub("chunks of [18]", "chunks of n", line) for line in lines]
+    shows_demo(lines, ["micro_grad, chunks of n", "micro_grad, whole batch", "vmap"])
+
+
+def test_demo_without_optax_shows_vmap_alone(monkeypatch):
+    monkeypatch.setattr("hlo_surgery.cli.demo.find_spec", lambda name: None)
+    lines = answered("demo").stdout.splitlines()
+    shows_demo(lines, ["vmap in a scan", "vmap"])
+    assert lines[-2].endswith("With optax installed, its micro_grad is timed, too.")
+
+
+def test_a_pass_says_how_much_it_did(tmp_path):
+    def squares(w, x):
+        return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, x) ** 2, 0)
+
+    whole, out = tmp_path / "whole.mlir", tmp_path / "out.mlir"
+    weights = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+    batch = jax.ShapeDtypeStruct((4, 1, 3), jnp.float32)
+    whole.write_text(jax.jit(squares).lower(weights, batch).as_text())
+    options = ("rewrite", whole, "--pass", "fold_squared_sums", "-o", out)
+    assert "1 output of the original, 1 sum folded" in answered(*options).stdout
+    assert json.loads(answered(*options, "--json").stdout)["folded"] == 1
