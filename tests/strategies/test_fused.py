@@ -98,7 +98,10 @@ def test_narrow_operands(kind):
     own = np.einsum("btd,btf->bdf", x.astype(np.float64), c.astype(np.float64))
     gradient, statistics = f(w, x, c)
     assert gradient.dtype == kind
-    np.testing.assert_array_equal(gradient, own.sum(0).astype(np.float32).astype(kind))
+    # Rounded once, of a sum of 6 B terms in float32, whose order is XLA's.
+    once = float(ml_dtypes.finfo(kind).eps) / 2 * np.abs(own.sum(0))
+    added = 6 * B * float(np.finfo(np.float32).eps) * np.abs(own).sum(0)
+    assert np.all(np.abs(np.asarray(gradient, np.float64) - own.sum(0)) <= once + added)
     assert_right((own.mean(0), statistics), own, terms=12)
 
 
