@@ -9,10 +9,11 @@ from hlo_surgery import modules as modules
 from hlo_surgery import optimizers as optimizers
 from hlo_surgery import targets as targets
 from hlo_surgery import torch as torch
-from hlo_surgery.api import explain, grad, optimize, rewrite, value_and_grad
+from hlo_surgery.api import explain, grad, rewrite, value_and_grad
 from hlo_surgery.declaring import constant, per_example_call
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.rewriting.diagnostics import BatchConstantWarning
+from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.directions import sum_of, top_directions
 from hlo_surgery.statistics.elementwise import (
     linear_combination,
@@ -63,7 +64,6 @@ __all__ = [
     "mean_sign",
     "noise_scale",
     "norms",
-    "optimize",
     "per_example",
     "per_example_call",
     "per_example_losses",
@@ -71,6 +71,7 @@ __all__ = [
     "polynomial",
     "projected",
     "rewrite",
+    "rewrite_module",
     "second_moment",
     "second_moment_in",
     "snr",

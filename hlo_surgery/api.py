@@ -1,7 +1,4 @@
-"""The Python API: gradient functions that also return statistics of the examples' gradients.
-
-Optimize: functions and modules as they are, made cheaper where they sum example by example.
-"""
+"""The Python API: gradient functions that also return statistics of the examples' gradients."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -9,28 +6,14 @@ from typing import Any, Unpack
 
 import jax
 
-from hlo_surgery.frameworks.models import as_pytrees, differentiated, of_pytrees
-from hlo_surgery.frameworks.nnx_models import update_models
-from hlo_surgery.lowered_function import lower
-from hlo_surgery.module import Module
-from hlo_surgery.modules import fold_squared_sums
+from hlo_surgery.frameworks.models import differentiated
 from hlo_surgery.plan import Plan
-from hlo_surgery.public_function import public
 from hlo_surgery.requests.in_axes import batch_keys
-from hlo_surgery.requests.leaves import (
-    as_returned,
-    flat_array,
-    is_array,
-    signature,
-    trace_context,
-    typed,
-)
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
 from hlo_surgery.rewritten_function import (
     Options,
-    Rewritten,
     Statistics,
     WithStatistics,
     all_of_it,
@@ -235,69 +218,3 @@ def _gradient(has_aux: bool) -> Callable[[Any], Any]:
 def _value(has_aux: bool) -> Callable[[Any], Any]:
     """Where `jax.value_and_grad` returns the loss."""
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]
-
-
-def optimize(fun: Callable[..., Any]) -> "Optimized":
-    """The same function, with sums of squares of its per-example gradients as contractions.
-
-    What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
-    for dense layers then needs no array with a gradient for every example. It composes with `jit`;
-    it cannot be differentiated.
-
-    >>> import jax.numpy as jnp
-    >>> def loss(w, x):
-    ...     return jnp.sum(jnp.tanh(x @ w))
-    >>> def second_moment(w, xs):
-    ...     return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, xs) ** 2, 0)
-    >>> w, xs = jnp.ones((3, 2)), jnp.ones((4, 3))
-    >>> optimized = optimize(second_moment)
-    >>> bool(jnp.allclose(optimized(w, xs), second_moment(w, xs)))
-    True
-    >>> "4x3x2x" in optimized.module(w, xs).text()
-    False
-    """
-    if not callable(fun):
-        raise TypeError(f"optimize takes a function, not {fun!r}")
-    return Optimized(fun)
-
-
-class Optimized:
-    """A function with its sums folded. Lowered as often as `jax.jit` would trace."""
-
-    def __init__(self, fun: Callable[..., Any]) -> None:
-        self._fun = of_pytrees(fun)
-        self._folded: dict[Any, Rewritten] = {}
-        self.__doc__ = getattr(fun, "__doc__", None)
-
-    def __repr__(self) -> str:
-        return f"<{getattr(self._fun, '__name__', 'a function')}, optimized>"
-
-    @public
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's own result."""
-        pytrees = as_pytrees((args, kwargs))
-        leaves, tree = jax.tree.flatten(pytrees)
-        arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        folded = self._lookup(leaves, tree)
-        outputs = folded.run(*arrays, *map(flat_array, folded.closed_over))
-        outputs = [typed(*pair) for pair in zip(outputs, folded.shardings, strict=True)]
-        structure = jax.tree.structure(folded.result)
-        flat = jax.tree.unflatten(structure, outputs)
-        result, changed = jax.tree.map(as_returned, folded.result, flat)
-        update_models((args, kwargs), pytrees, changed)
-        return result
-
-    @public
-    def module(self, *args: Any, **kwargs: Any) -> Module:
-        """The folded module for these arguments: its text, to save it."""
-        return self._lookup(*jax.tree.flatten(as_pytrees((args, kwargs)))).module
-
-    def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
-        key = (tree, tuple(map(signature, leaves)), trace_context())
-        if key in self._folded:
-            return self._folded[key]
-        found = lower(self._fun, leaves, tree)
-        folded = fold_squared_sums(found.module)
-        made = Rewritten(folded, found.result, found.closed_over, found.shardings)
-        # What is traced around one call is of no use to another.
-        return made if made.closed_over else self._folded.setdefault(key, made)

@@ -65,7 +65,7 @@ def test_functions_modules_and_plans_are_shown_in_short():
     f = hs.grad(mean, statistics={"squares": hs.second_moment(), "norms": hs.norms(ord=1)})
     asked = "norms(per='global', ord=1), second_moment()"
     assert repr(f) == f"<gradient function of mean, with {asked}>"
-    assert repr(hs.optimize(mean)) == "<mean, optimized>"
+    assert repr(hs.modules.optimize(mean)) == "<mean, optimized>"
     assert repr(step_of(mean)) == "<train step of mean>"
     module, plan = f.module(1.0, X), hs.explain(f, 1.0, X)
     assert repr(module).startswith("<Module: ")

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from jax import lax
 
-from hlo_surgery.api import optimize
+from hlo_surgery.modules import optimize
 
 
 def loss(params, x, y):
