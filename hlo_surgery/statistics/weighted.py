@@ -263,10 +263,10 @@ def weighted_mean(
     `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S (Bu et al., "Automatic Clipping"). With
     `of="gram"` w takes the inner products of all pairs of examples instead, [B, B], as of `gram`:
     any combination of the gradients by their angles. With `of=hs.projected(k)` it takes the norms
-    of projections, whose squares have those of the gradients' as their mean: of long sequences they
-    cost a fraction, and nothing bounds what is clipped by them. Padding has norm and products 0.
-    `per` and
-    `nan_safe`, here False by default, are as in `clipped_mean`. Raises TypeError where w is no
+    of all parameters' own projections together, whose squares have those of the gradients' as their
+    mean: of long sequences they cost a fraction, and nothing bounds what is clipped by them.
+    Padding has norm and products 0. `per` and `nan_safe`, here False by default, are as in
+    `clipped_mean`. Raises TypeError where w is no
     function, and ValueError, when the statistic is computed, where it makes no real array [B].
 
     >>> import jax.numpy as jnp
