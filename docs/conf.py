@@ -32,5 +32,3 @@ autodoc_member_order = "bysource"
 # Types are said in words, where there are shapes as well; one parameter a line.
 autodoc_typehints = "none"
 maximum_signature_line_length = 70
-# Defaults as they are written, and not as Python prints the objects.
-autodoc_preserve_defaults = True

@@ -46,7 +46,7 @@ class Aggregate(NamedTuple):
 def clip_examples(max_norm: float) -> optax.GradientTransformation:
     """Scales each example's gradient down to norm `max_norm` at most, and to zero where it is not
     finite: what `optax.experimental.aggregating.process` takes as its preprocessor, of arrays
-    [B, *parameter].
+    `[B, *parameter]`.
 
     In `hlo_surgery.train_step` it is the statistic `clipped_mean`, and no such array is made.
 
