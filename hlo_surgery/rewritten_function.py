@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -286,11 +286,16 @@ class WithStatistics:
         """The planned module, or one by a strategy whose call takes less."""
         assert planned.module.plan is not None
         largest = max((o.lifted_bytes for o in planned.module.plan.outputs), default=0)
-        others: list[Way] = [way for way in ALWAYS if way != "lift" or largest <= LARGEST]
-        made = {"auto": planned, **{way: make(way) for way in others}}
-        calls = {name: partial(self._run, each, arrays) for name, each in made.items()}
+        ways: list[Way] = ["auto", *(w for w in ALWAYS if w != "lift" or largest <= LARGEST)]
+
+        @cache
+        def made(way: Way) -> Rewritten:
+            return planned if way == "auto" else make(way)
+
+        # Made as it is called: of what was measured before the fastest alone is.
+        calls = {way: lambda way=way: self._run(made(way), arrays) for way in ways}
         seconds = measured(planned.module.code, calls)
-        fastest = made[next(iter(seconds))]
+        fastest = made(next(iter(seconds)))
         assert fastest.module.plan is not None
         fastest.module.plan = replace(fastest.module.plan, measured=seconds)
         return fastest

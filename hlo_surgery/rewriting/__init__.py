@@ -3,5 +3,7 @@
 pipeline       the six steps
 results        the arrays of all statistics, and the trees that they are
 diagnostics    what is said at the call, as a warning or refusal
-cache          rewritten modules on disk
+cache          rewritten modules, and what was measured, on disk
+autotune       the fastest of some strategies, by calls
+predicted      about what the plain gradient takes
 """

@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -32,6 +32,7 @@ from hlo_surgery.requests.leaves import jax_options
 OWN = __name__.partition(".")[0]
 VERSIONED = {OWN, "jax", "jaxlib", "numpy", "ml_dtypes", *sys.stdlib_module_names}
 Made = tuple[mlir.Module, Plan]
+Held = TypeVar("Held")
 
 
 def cached(code: mlir.Module, asked: Sequence[Any], make: Callable[[mlir.Module], Plan]) -> Made:
@@ -39,7 +40,7 @@ def cached(code: mlir.Module, asked: Sequence[Any], make: Callable[[mlir.Module]
     and has what was made of this module where this was asked.
     """
     path = _path(code, asked)
-    held = path and _read(path)
+    held = path and _read(path, lambda found: (mlir.parse(found[0]), found[1]))
     if held:
         return held
     made = mlir.clone(code)
@@ -56,12 +57,12 @@ def remembered(
     nothing of it.
     """
     path = _path(code, [*asked, "measured"])
-    try:
-        return pickle.loads(path.read_bytes()) if path else measure()
-    except Exception:
-        found = measure()
-    assert path is not None
-    _write(path, found)
+    held = path and _read(path, dict[str, float])
+    if held:
+        return held
+    found = measure()
+    if path:
+        _write(path, found)
     return found
 
 
@@ -74,11 +75,10 @@ def _write(path: Path, held: Any) -> None:
         warnings.warn(f"what was rewritten is not kept: {problem}", stacklevel=2)
 
 
-def _read(path: Path) -> Made | None:
-    """What a file holds; None where there is none, or it is damaged."""
+def _read(path: Path, made_of: Callable[[Any], Held]) -> Held | None:
+    """What is made of a file's content; None where there is none, or it is damaged."""
     try:
-        code, plan = pickle.loads(path.read_bytes())
-        return mlir.parse(code), plan
+        return made_of(pickle.loads(path.read_bytes()))
     except Exception:
         return None
 

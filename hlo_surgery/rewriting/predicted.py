@@ -14,8 +14,6 @@ from hlo_surgery.passes.strategies.gradient_costs import (
 # What moves nothing of its own, since XLA makes it again where it is used; and which operand an op
 # writes into an array that is there.
 FREE = frozenset(f"stablehlo.{n}" for n in ("broadcast_in_dim", "constant", "iota", "reshape"))
-
-
 WRITES = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": -1}
 
 

@@ -8,9 +8,11 @@ their own from beginning to end.
 Buffers of a scheduled program: their sizes, their memory, and from when to when they live.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+import jax
 
 from hlo_surgery.targets.executed import in_place
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, Shape
@@ -51,7 +53,7 @@ def staircase(program: Program) -> list[Step]:
         for place in index:
             output = _element(output, place)
         walk.join(arguments[number], output)
-    for buffer in map(walk.find, _leaves((*arguments, result))):
+    for buffer in map(walk.find, jax.tree.leaves((*arguments, result))):
         walk.spans[buffer] = (0, len(walk.steps))
     return walk.sums()
 
@@ -65,15 +67,6 @@ def highest(steps: Sequence[Step], columns: int) -> list[int]:
     columns = min(columns, len(steps))
     edges = [len(steps) * column // columns for column in range(columns + 1)]
     return [max(step.bytes for step in steps[a:b]) for a, b in pairwise(edges)]
-
-
-def _leaves(value: Value) -> Iterator[int]:
-    """The buffers of a value."""
-    if isinstance(value, int):
-        yield value
-    else:
-        for part in value:
-            yield from _leaves(part)
 
 
 def _element(value: Value, index: int) -> Value:
@@ -103,12 +96,12 @@ class _Walk:
 
     def use(self, value: Value) -> None:
         """The value is live at this step."""
-        for buffer in map(self.find, _leaves(value)):
+        for buffer in map(self.find, jax.tree.leaves(value)):
             self.spans[buffer] = (self.spans[buffer][0], len(self.steps))
 
     def join(self, value: Value, other: Value) -> Value:
         """Two values lie in the same memory."""
-        for pair in zip(_leaves(value), _leaves(other), strict=True):
+        for pair in zip(jax.tree.leaves(value), jax.tree.leaves(other), strict=True):
             one, two = map(self.find, pair)
             if one != two:
                 self.joined[two] = one
@@ -161,7 +154,7 @@ class _Walk:
             passed = _element(made, 1 if opcode == "copy-start" else 0)
             self.join(given[0] if isinstance(passed, int) else tuple(given), passed)
         else:
-            self._write_in_place(instruction, operands, list(_leaves(made)))
+            self._write_in_place(instruction, operands, jax.tree.leaves(made))
         return made
 
     def _write_in_place(

@@ -10,9 +10,11 @@ f32[4,250]{1,0:T(4,128)S(1)}   =>   Array("f32", (4, 250), 4096, 1)
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import jax
 
 ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^{}]*)\})?")
 
@@ -77,13 +79,9 @@ def _padded(dims: Sequence[int], minor_to_major: Sequence[int], memory: str) -> 
     ]
 
 
-def arrays(shape: Shape) -> Iterator[Array]:
+def arrays(shape: Shape) -> list[Array]:
     """The arrays in a shape."""
-    if isinstance(shape, Array):
-        yield shape
-    else:
-        for part in shape:
-            yield from arrays(part)
+    return jax.tree.leaves(shape)
 
 
 def _bits(dtype: str) -> int:

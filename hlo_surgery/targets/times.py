@@ -118,7 +118,7 @@ def contraction_rate(computation: Computation, dot: Instruction, device: Rooflin
     """
     # A fused kernel's first operand is the examples' numbers; single positions it multiplies.
     is_fused = is_fused_kernel(dot)
-    contracted = next(arrays(computation.named[dot.operands[int(is_fused)]].shape))
+    contracted = arrays(computation.named[dot.operands[int(is_fused)]].shape)[0]
     if contracted.dtype == "f64" or (is_fused and contracted.dims[1] == 1):
         return device.vector_flops
     if contracted.dtype in ("bf16", "f16"):

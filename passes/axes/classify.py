@@ -12,7 +12,6 @@ classified      Shared, Batched or Mixed, in one forward pass
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 from hlo_surgery.passes.axes import control_flow, reasons
 from hlo_surgery.passes.axes.constants import (
@@ -368,7 +367,7 @@ def find_axes(
 def _classified(
     state: State, block: Block, batch: Mapping[int, int], gradients: Collection[int]
 ) -> State:
-    ops = mlir.nested_operations(cast(Any, block.owner).operation)
+    ops = mlir.operations_within(block)
     state.held = held_values(block, ops)
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
     _classify(state, block, batch, trained | hidden_parameters(block, ops, batch, gradients))

@@ -243,8 +243,8 @@ class State:
         """A dimension's batch digits, the minor first, and how many places one step along is."""
         known = self._along.get(id(digits))
         if known is None:
-            behind, own, all = 1, list[tuple[int, Digit]](), leaves(digits)
-            for each in () if self.offsets.keys().isdisjoint(all) else reversed(all):
+            behind, own, whole = 1, list[tuple[int, Digit]](), leaves(digits)
+            for each in () if self.offsets.keys().isdisjoint(whole) else reversed(whole):
                 own += [(behind, each)] if each in self.offsets else []
                 behind *= each.size
             known = self._along[id(digits)] = digits, tuple(own)

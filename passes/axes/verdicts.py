@@ -11,7 +11,6 @@ It is followed back through the linear ops to the sites, and to whatever loops a
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.meeting import PLACING
@@ -111,8 +110,9 @@ def _behind_taken(
     more: Sequence[Value] = (),
 ) -> set[Value]:
     """The arguments behind what ops take in some way."""
-    ops = mlir.nested_operations(cast(Any, block.owner).operation)
-    starts = [v for op in ops if len(op.results) for v in taken(state, op)]
+    starts = [
+        v for op in mlir.operations_within(block) if len(op.results) for v in taken(state, op)
+    ]
     return ancestors([*starts, *more]).intersection(block.arguments)
 
 

@@ -170,6 +170,12 @@ def nested_operations(op: Operation) -> list[Operation]:
     return found[1:]
 
 
+def operations_within(block: Block) -> list[Operation]:
+    """All ops of a function's one block, and those inside their regions, outermost first."""
+    owner: Any = block.owner
+    return nested_operations(owner.operation)
+
+
 def all_operations(module: Module) -> list[Operation]:
     """All ops of a module, outermost first."""
     return nested_operations(module.operation)
@@ -334,9 +340,11 @@ def attributes(op: Operation) -> dict[str, ir.Attribute]:
 
 def drop_attributes(op: Operation, names: Iterable[str]) -> None:
     """Drop those of these attributes that an op has."""
-    for name in names:
-        if name in op.attributes:
-            del op.attributes[name]
+    held = op.attributes
+    # Half of all ops have none.
+    for name in names if len(held) else ():
+        if name in held:
+            del held[name]
 
 
 def tensor_type(value: Value, shape: Sequence[int]) -> ir.Type:

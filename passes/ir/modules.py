@@ -197,9 +197,7 @@ def placed(value: Value) -> Value:
 
 
 def _drop_attributes(op: Operation, kind: str) -> None:
-    # Half of all ops have none.
-    if len(op.attributes):
-        mlir.drop_attributes(op, ATTRIBUTES)
+    mlir.drop_attributes(op, ATTRIBUTES)
     if kind == "func.func":
         for ports in ("arg_attrs", "res_attrs"):
             if ports in op.attributes:

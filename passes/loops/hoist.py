@@ -165,7 +165,7 @@ def hoist(axes: Axes, block: mlir.Block, outputs: Sequence[Value], *, stacks: bo
     Ops and values are new then, and must be classified again.
     """
     reached = reached_values(axes, outputs)
-    ops = mlir.nested_operations(cast(Any, block.owner).operation)[::-1]
+    ops = mlir.operations_within(block)[::-1]
     loops = [op for op in ops if op.name == "stablehlo.while"]
     if stacks:
         loops = [loop for loop in loops if loop.block == block]

@@ -44,7 +44,6 @@ Names = tuple[str, ...]
 GLOBAL_IDS = frozenset(
     f"stablehlo.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter")
 )
-# The bindings of these dialects come without types.
 
 
 def mesh_of(module: Module) -> Mesh | None:

@@ -113,11 +113,12 @@ HELP = "lower or export the function at fixed shapes"
 
 def refuse_dynamic_shapes(ops: Sequence[Operation]) -> None:
     """Raise Refusal at the first op whose result has a size left open."""
-    kinds = {result.type for op in ops for result in op.results}
-    for op in () if all(map(is_static, kinds)) else ops:
-        if not all(is_static(result.type) for result in op.results):
-            why = "the shape of what this op returns is known at run time only"
-            raise Refusal(reason_at(op, why, HELP))
+    # A module has many ops, of a few types.
+    if all(map(is_static, {result.type for op in ops for result in op.results})):
+        return
+    op = next(op for op in ops if not all(is_static(result.type) for result in op.results))
+    why = "the shape of what this op returns is known at run time only"
+    raise Refusal(reason_at(op, why, HELP))
 
 
 def is_static(kind: ir.Type) -> bool:

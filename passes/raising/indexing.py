@@ -113,9 +113,7 @@ def _before_last(dims: Sequence[int], index_vector_dim: int) -> tuple[int, ...]:
     return tuple(dim - (dim > index_vector_dim) for dim in dims)
 
 
-def gather_dimension_numbers(
-    numbers: Any,
-) -> lax.GatherDimensionNumbers:
+def gather_dimension_numbers(numbers: Any) -> lax.GatherDimensionNumbers:
     """A gather's dimensions as JAX has them, index vectors being last."""
     return lax.GatherDimensionNumbers(
         offset_dims=tuple(numbers.offset_dims),
@@ -128,9 +126,7 @@ def gather_dimension_numbers(
     )
 
 
-def scatter_dimension_numbers(
-    numbers: Any,
-) -> lax.ScatterDimensionNumbers:
+def scatter_dimension_numbers(numbers: Any) -> lax.ScatterDimensionNumbers:
     """A scatter's dimensions as JAX has them, index vectors being last."""
     return lax.ScatterDimensionNumbers(
         update_window_dims=tuple(numbers.update_window_dims),
