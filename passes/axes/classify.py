@@ -82,7 +82,7 @@ def _classify_barrier(state: State, op: Operation) -> None:
 def _classify_op(state: State, taking: Taking) -> None:
     op, _, operands, results = taking
     captured = mlir.captured(op)
-    if not (state.trained.isdisjoint(operands) and state.trained.isdisjoint(captured)):
+    if not state.trained.isdisjoint([*operands, *captured]):
         state.trained.update(results)
     if state.held:
         state.trained -= state.held.intersection(results)
@@ -115,14 +115,18 @@ def _form(
     up. Half of the ops of a module are as others are.
     """
     link = state.structure.links.get(taking.results[0])
-    if link is None or not all(map(is_plain, classes)):
+    if link is None:
         return None
-    summed = tuple(c.summed if isinstance(c, Batched) else None for c in classes)
+    summed: list[frozenset[Digit] | None] = []
+    for known in classes:
+        if not is_plain(known):
+            return None
+        summed.append(known.summed if isinstance(known, Batched) else None)
     if any(summed) and (state.scope or state.contribution):
         return None
     lies = *lies, *map(state.lies, taking.results)
     adds = traits.added_results(taking.op) if taking.name in traits.SUMMING_BODIES else []
-    return link, summed, lies, tuple(state.scope), tuple(adds)
+    return link, tuple(summed), lies, tuple(state.scope), tuple(adds)
 
 
 def _of_form(op: Operation, classes: Sequence[Class], made: Class) -> Class:
@@ -367,7 +371,7 @@ def find_axes(
 def _classified(
     state: State, block: Block, batch: Mapping[int, int], gradients: Collection[int]
 ) -> State:
-    ops = mlir.operations_within(block)
+    ops = [taking.op for own in state.structure.ops.values() for taking in own]
     state.held = held_values(block, ops)
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
     _classify(state, block, batch, trained | hidden_parameters(block, ops, batch, gradients))

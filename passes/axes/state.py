@@ -243,7 +243,8 @@ class State:
         """A dimension's batch digits, the minor first, and how many places one step along is."""
         known = self._along.get(id(digits))
         if known is None:
-            behind, own, whole = 1, list[tuple[int, Digit]](), leaves(digits)
+            behind, whole = 1, leaves(digits)
+            own: list[tuple[int, Digit]] = []
             for each in () if self.offsets.keys().isdisjoint(whole) else reversed(whole):
                 own += [(behind, each)] if each in self.offsets else []
                 behind *= each.size

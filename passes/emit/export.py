@@ -158,7 +158,7 @@ def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
     code = mlir.clone(module)
     _refuse_parts(code)
-    drop_placement(code)
+    drop_placement(code, mlir.all_operations(code))
     _make_plain(code)
     version = stablehlo.get_current_version()
     return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)

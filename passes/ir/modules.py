@@ -10,7 +10,7 @@ outlives the mesh or the caller that it was written for. XLA partitions the modu
 arrays with which it is called.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
@@ -150,12 +150,12 @@ ATTRIBUTES = frozenset(
 DEVICE_COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 
-def drop_placement(module: Module, *, but_meshes: bool = False) -> None:
-    """Drop the annotations in place; the module is then one for a single device.
+def drop_placement(module: Module, ops: Sequence[Operation], *, but_meshes: bool = False) -> None:
+    """Drop the annotations in place; the module is then one for a single device. `ops`: all of it.
 
     But what says which meshes there are may stay, for constraints to name them.
     """
-    for op in mlir.all_operations(module):
+    for op in ops:
         name = op.name
         if (name in OPS or name == CUSTOM_CALL) and is_annotation(op):
             mlir.replace(op, mlir.operands(op))

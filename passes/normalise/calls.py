@@ -80,7 +80,7 @@ def flat_function(functions: Functions, name: str) -> Module:
             copied = cast(Any, function.operation.clone())
             copied.attributes["sym_name"] = ir.StringAttr.get("main" if each == name else each)
             made.body.append(copied)
-    drop_placement(made)
+    drop_placement(made, mlir.all_operations(made))
     flatten(made, mlir.op_names(made))
     refuse_per_device(made)
     refuse_effects(made)

@@ -97,13 +97,14 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
         declare_calls(module, custom_calls)
     ops = mlir.all_operations(module)
     refuse_dynamic_shapes(ops)
-    names = {op.name for op in ops}
-    if not names.isdisjoint({*COLLECTIVES, MANUAL, CUSTOM_CALL}):
+    but_meshes = False
+    if not {op.name for op in ops}.isdisjoint({*COLLECTIVES, MANUAL, CUSTOM_CALL, CONSTRAINT}):
         join_devices(module)
         refuse_per_device(module)
-        names = mlir.op_names(module)
-    constrained = CONSTRAINT in names and set_aside(module)
-    drop_placement(module, but_meshes=constrained or bool(over_devices(module)))
+        but_meshes = set_aside(module) or bool(over_devices(module))
+        ops = mlir.all_operations(module)
+    names = {op.name for op in ops}
+    drop_placement(module, ops, but_meshes=but_meshes)
     for stage, known in LAST.items():
         if not known.isdisjoint(names):
             stage(module)

@@ -233,7 +233,8 @@ def _unify_alike(
 ) -> list[Digit]:
     """The same for an op that keeps all dimensions, whose values have one list of digits then."""
     first = next((v for v in operands if v in known.dims), operands[0])
-    dims, torn = known.of(first), list[Digit]()
+    dims = known.of(first)
+    torn: list[Digit] = []
     for value in (*operands, *results):
         other = known.dims.setdefault(value, dims)
         if other is not dims:
@@ -246,7 +247,8 @@ def _unify_factors(
     known: Unifying, link: Link, operands: list[Value], results: list[Value]
 ) -> list[Digit]:
     """The digits of dimensions that share a factor and do not align."""
-    torn, places = list[Digit](), dict[int, list[Digit]]()
+    torn: list[Digit] = []
+    places: Places = {}
     if len(results) == 1 and not any(link.operands):
         # Numbers alone, as many ops spread; what is made of them finds its digits as it is used.
         return torn
