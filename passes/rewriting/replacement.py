@@ -215,7 +215,8 @@ def _chosen(
     sliced = gradient_slice(axes, target.value, lifted) if examples.size > 1 else alone
     wide = examples.size > 1 and is_widenable(sliced)
     late = not wide and is_short_ranged(sliced)
-    how = Contracting(device.group_patches, wide, not device.narrow_operands, late)
+    convolving = device.group_patches, device.library_features
+    how = Contracting(*convolving, wide, not device.narrow_operands, late)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     alike = wide or is_precise(sliced) or not asking.reweights
     einsums = einsums_of(sliced) if alike else []

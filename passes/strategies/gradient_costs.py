@@ -49,8 +49,9 @@ class Roofline:
     are better written out one after the other, as XLA then fuses each example's contraction with
     the sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
-    contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
-    XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
+    contracted by patches too; `library_features`: from how many features on one example's are
+    better contracted by XLA's own. `narrow_operands`: bfloat16 is contracted into float32
+    everywhere; XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
     `copies_merged`: of small contractions with an operand in common XLA makes one, for
     which it copies the others into one. `scaling`: how often operands are moved to be scaled
     before they are contracted. `kernels`: what kernels for it are written in; where it has
@@ -76,6 +77,7 @@ class Roofline:
     written_out: int = 0
     widest_chunk: int = 1 << 20
     group_patches: bool = True
+    library_features: float = math.inf
     narrow_operands: bool = True
     copies_merged: bool = False
     scaling: float = 2

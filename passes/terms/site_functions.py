@@ -4,9 +4,9 @@
                                       %g = dot_general %p, %dy
 
 The gradient of a filter is such a convolution: its window is as large as an image, its result as
-small as the filter. XLA's own convolutions are slow there on CPU, above all within loops; and
-lifted over examples that lie on several devices, XLA (of jaxlib 0.10 and 0.12) computes wrong
-numbers, for `jit(vmap(grad(loss)))` as well.
+small as the filter. XLA's own convolutions are slow there on CPU, above all within loops, unless
+the operands lie as its library has them; and lifted over examples that lie on several devices, XLA
+(of jaxlib 0.10 and 0.12) computes wrong numbers, for `jit(vmap(grad(loss)))` as well.
 
 Scatter onto: the sum of a scatter into zeros and of another value, as a scatter into that value.
 
@@ -28,8 +28,9 @@ spread:                       [.., n, ..]                   ->  [n, .., n, ..], 
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +38,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
@@ -73,10 +75,13 @@ class Window:
     image_dilation: int
 
 
-def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Raised | None:
+def convolution_by_patches(
+    op: Operation, result: np.dtype | None = None, library: float = math.inf
+) -> Raised | None:
     """The convolution as a function of its operands; None where its input features are grouped.
 
-    It is of another element type, if `result` says so.
+    It is of another element type, if `result` says so; from so many features as `library` on, of
+    one example that no `vmap` lifts it is XLA's own.
     """
     if integer(op, "feature_group_count") != 1:
         return None
@@ -86,7 +91,7 @@ def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Rai
     first = numbers.output_batch_dimension, numbers.output_feature_dimension
     order = [*numbers.output_spatial_dimensions, *first]
 
-    def contract(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
+    def by_patches(accumulator: np.dtype, image: jax.Array, window: jax.Array) -> jax.Array:
         def of_group(image: jax.Array, window: jax.Array) -> jax.Array:
             factors = positions_of_convolution(op, image, window)
             along = (((0,), (0,)), ((), ()))
@@ -99,7 +104,50 @@ def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Rai
         whole = made.reshape(*places, -1, made.shape[1] * made.shape[2])
         return whole.transpose([order.index(d) for d in range(whole.ndim)])
 
-    return with_element_types(op, contract, result or dtype_of(op.results[0]))
+    def by_either(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
+        contract = partial(by_patches, accumulator)
+        if window.shape[features] >= library and _suits_library(op):
+            contract, lifted = custom_vmap(partial(_by_library, op, accumulator)), contract
+            contract.def_vmap(partial(_lifted, lifted))
+        return contract(image, window)
+
+    return with_element_types(op, by_either, result or dtype_of(op.results[0]))
+
+
+def _suits_library(op: Operation) -> bool:
+    """Whether it is of images, with windows of several places that go over all their elements."""
+    windows = windows_of(op)
+    dense = all(w.image_dilation == 1 for w in windows) and not reversed_dimensions(op)
+    several = len(windows) == 2 and any(w.places > 1 for w in windows)
+    return dense and several and integer(op, "batch_group_count") == 1
+
+
+def _by_library(
+    op: Operation, accumulator: np.dtype, image: jax.Array, window: jax.Array
+) -> jax.Array:
+    """The convolution with its operands as XLA's library has them, features last."""
+    numbers, windows = convolution_numbers(op), windows_of(op)
+    lhs = numbers.input_batch_dimension, numbers.input_feature_dimension
+    rhs = numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension
+    first = numbers.output_batch_dimension, numbers.output_feature_dimension
+    made = lax.conv_general_dilated(
+        image.transpose(lhs[0], *numbers.input_spatial_dimensions, lhs[1]),
+        window.transpose(*numbers.kernel_spatial_dimensions, *rhs),
+        [w.stride for w in windows],
+        [w.padding for w in windows],
+        rhs_dilation=[w.dilation for w in windows],
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision=precision(op),
+        preferred_element_type=accumulator,
+    )
+    order = [first[0], *numbers.output_spatial_dimensions, first[1]]
+    return made.transpose([order.index(d) for d in range(made.ndim)])
+
+
+def _lifted(
+    function: Callable[..., jax.Array], _: int, batched: Sequence[bool], *operands: jax.Array
+) -> tuple[jax.Array, bool]:
+    return jax.vmap(function, [0 if each else None for each in batched])(*operands), True
 
 
 def positions_of_convolution(

@@ -14,6 +14,7 @@ its own. Their sum is rounded once, as the module's is, or not at all where the 
 it has rounded; and the gradient can be taken from the same tensor as its statistics.
 """
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -143,7 +144,8 @@ class SliceFunction:
 
 @dataclass(frozen=True)
 class Contracting:
-    """How sites contract. `group_patches`: convolutions with groups by patches as well.
+    """How sites contract. `group_patches`: convolutions with groups by patches as well. `library`:
+    from how many features one example's are XLA's own.
 
     `wide`: keep float32 where the module rounds to less, for slices that allow it; `upcast`: from
     float32 operands, where XLA has no contraction of narrower ones into float32. `late`: times B as
@@ -151,6 +153,7 @@ class Contracting:
     """
 
     group_patches: bool = True
+    library: float = math.inf
     wide: bool = False
     upcast: bool = False
     late: bool = False
@@ -282,7 +285,9 @@ def _raised(step: Step, how: Contracting) -> Raised | None:
         return raise_wide(step, how.upcast)
     is_convolved = step.op.name == "stablehlo.convolution" and any(a for _, a in step.inputs)
     by_patches = is_convolved and (how.group_patches or integer(step.op, "batch_group_count") == 1)
-    return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
+    return (
+        convolution_by_patches(step.op, library=how.library) if by_patches else None
+    ) or raise_op(step.op)
 
 
 def _beside(_: Step, function: Raised, __: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
