@@ -51,8 +51,8 @@ class Roofline:
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too; `library_features`: from how many features on one example's are
     better contracted by XLA's own. `narrow_operands`: bfloat16 is contracted into float32
-    everywhere; XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
-    `copies_merged`: of small contractions with an operand in common XLA makes one, for
+    everywhere; XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no
+    asking. `copies_merged`: of small contractions with an operand in common XLA makes one, for
     which it copies the others into one. `scaling`: how often operands are moved to be scaled
     before they are contracted. `kernels`: what kernels for it are written in; where it has
     none, they can be interpreted, which is slow. `kernel_rate`: the part of the FLOP/s that they
