@@ -7,6 +7,7 @@ vanishes for every pair of examples. The checker knows no op.
 import itertools
 import re
 
+import jax
 import numpy as np
 
 from hlo_surgery.module import Module
@@ -16,25 +17,52 @@ from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.emit.splice import set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.passes.structure.digits import leaves
 from tests.raising.single_ops import random_array
 
 ROUNDING = 1e-9  # every float in the rows has 64 bits
+ELEMENTS = {"f64": float, "i1": bool, "i32": np.int32, "ui32": np.uint32, "ui64": np.uint64}
 
 
-def source(row):
+def module_of(row):
     """The row as a module. Its floating-point examples are scaled by a parameter, so that none is
     mere data.
     """
+    code = mlir.parse(source(row) if isinstance(row.made, str) else lowered(row))
+    inline_calls(code)
+    return code
+
+
+def lowered(row):
+    """As JAX lowers for TPU, where every function of linear algebra is an op of its own."""
+
+    def scaled(w, *arrays):
+        owned = [x * w if is_scaled(row, i) else x for i, x in enumerate(arrays)]
+        return row.made(*owned)
+
+    with jax.enable_x64(True):
+        structs = [struct(kind) for kind in ("f64", *row.types)]
+        traced = jax.jit(scaled, keep_unused=True).trace(*structs)
+        return traced.lower(lowering_platforms=("tpu",)).as_text()
+
+
+def is_scaled(row, i):
+    return i in row.axes and row.types[i].endswith("f64")
+
+
+def struct(kind):
+    """Of a type such as 3x4xf64."""
+    *sizes, element = kind.split("x")
+    return jax.ShapeDtypeStruct([int(size) for size in sizes], ELEMENTS[element])
+
+
+def source(row):
     arguments = ", ".join(f"%in{i}: tensor<{kind}>" for i, kind in enumerate(row.types))
-    body = [
-        _scaled(i, kind)
-        for i, kind in enumerate(row.types)
-        if i in row.axes and kind.endswith("f64")
-    ]
-    text = row.text
-    for i, kind in enumerate(row.types):
-        if not (i in row.axes and kind.endswith("f64")):
+    body = [_scaled(i, kind) for i, kind in enumerate(row.types) if is_scaled(row, i)]
+    text = row.made
+    for i in range(len(row.types)):
+        if not is_scaled(row, i):
             text = re.sub(rf"%{i}\b", f"%in{i}", text)
     lines = [f"func.func @main(%w: tensor<f64>, {arguments}) {{", *body, text, "return }"]
     return "\n".join(lines)
@@ -67,7 +95,7 @@ class Probed:
 
     @classmethod
     def of_row(cls, row):
-        return cls(mlir.parse(source(row)), {i + 1: axis for i, axis in row.axes.items()})
+        return cls(module_of(row), {i + 1: axis for i, axis in row.axes.items()})
 
     def draw(self, rng):
         arguments = mlir.body(mlir.main_function(self.module.code)).arguments
