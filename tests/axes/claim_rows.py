@@ -127,6 +127,11 @@ def own_scatter(x, labels, updates):
     return scatter((), (0, 1), (0, 1))(x, own_cell(labels), updates)
 
 
+def whole(x):
+    """A slice of all, which `lax.slice` leaves out."""
+    return lax.slice_p.bind(x, start_indices=(0, 0), limit_indices=x.shape, strides=None)
+
+
 def two_views(x, y):
     return lax.concatenate([x, y], 0)
 
@@ -516,7 +521,7 @@ TRAPS = {
     "a sum sorted": of_sum(lax.sort),
     "every other row of two views": of(
         "3x4xf64 3x4xf64",
-        lambda x, y: lax.slice(two_views(x, y), (0, 0), (6, 4), (2, 1)) * x,
+        lambda x, y: whole(lax.slice(two_views(x, y), (0, 0), (6, 4), (2, 1))) * x,
         {0: 0, 1: 0},
     ),
     "examples with padding between them": of(
