@@ -420,7 +420,3 @@ SEPARABLE = {
 @pytest.mark.parametrize("loss", SEPARABLE.values(), ids=SEPARABLE.keys())
 def test_what_they_nearly_are_is_accepted(loss):
     assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X).outputs
-
-
-def grown(weights):
-    return lax.fori_loop(0, 2, lambda _, s: 1.5 * s, weights)

@@ -30,10 +30,6 @@ def with_aux(aux):
     return jax.value_and_grad(lambda p, x: (loss(p, x), aux(p, x)), has_aux=True)
 
 
-def metrics(p, x):
-    return {"logits": hidden(p, x), "t": jnp.mean(x), "peak": jnp.max(x, 0)}
-
-
 def updated(p, x):
     gradient = jax.grad(loss)(p, x)
     return gradient, jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient)

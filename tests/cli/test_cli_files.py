@@ -4,20 +4,10 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hlo_surgery.dumps import write_atomically
 from tests.cli.test_cli import MLP, MLP_BATCH, SQUARES, answered, rejected
-
-TWO = """!h = tensor<2xf16>
-func.func @main(%a: !h loc("{}"), %b: !h loc("{}")) -> !h {{
-  %c = stablehlo.constant dense<2.0> : tensor<2xf16>
-  %d = stablehlo.multiply %a, %c : tensor<2xf16>
-  %e = stablehlo.add %d, %b : tensor<2xf16>
-  return %e : tensor<2xf16>
-}}
-"""
 
 
 def named_as(way, module):
@@ -68,13 +58,6 @@ def test_a_module_that_was_rewritten_before_is_known(suffix, tmp_path):
     outputs = json.loads(answered("inspect", twice, "--json").stdout)["outputs"]
     assert [len(outputs), outputs[-1]["name"]] == [9, "norms"]
     assert "rewritten before" not in answered("inspect", MLP).stdout
-
-
-def run(tmp_path, names, **arrays):
-    module, inputs, out = tmp_path / "two.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
-    module.write_text(TWO.format(*names))
-    np.savez(inputs, **arrays)
-    return ("run", module, "--inputs", inputs, "-o", out), out
 
 
 def test_nothing_is_left_of_what_is_cut_short(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ def draw(seed, *shape):
 
 
 PARAMS = {"w": draw(0, LAYERS, WIDTH, WIDTH) / 2, "v": draw(1, WIDTH)}
-X, WEIGHTS = draw(2, B, WIDTH), np.array([1, 0.5, 0, 2, 1, 0.25], np.float32)
+X = draw(2, B, WIDTH)
 DIRECTION = jax.tree.map(np.cos, PARAMS)
 
 

@@ -96,7 +96,3 @@ def test_penalties_of_microbatches_are_everybodys(name, strategy):
     jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, own)
     flat = np.hstack([each.reshape(B, -1) for each in jax.tree.leaves(own)])
     close(found["norms"], np.linalg.norm(flat, axis=1))
-
-
-def one(w, e):
-    return jnp.sum(jnp.tanh(e @ w))

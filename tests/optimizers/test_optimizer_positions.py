@@ -5,11 +5,9 @@ import numpy as np
 import optax
 import pytest
 
-import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 
 FROZEN, LABELS = {"w": True, "b": False}, {"w": "frozen", "b": "trained"}
-X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 READERS = {
     "dp_sgd": ho.dp_sgd(0.1, 1.0, 1.0, seed=0),
     "dp_adam": ho.dp_adam(0.1, 1.0, 1.0, seed=0),
@@ -22,20 +20,8 @@ READERS = {
 }
 
 
-def loss(p, x):
-    return jnp.mean(jnp.sum(jnp.tanh(x @ p["w"]) + p["b"], -1))
-
-
 def parameters():
     return {"w": jnp.full((3, 2), 0.3), "b": jnp.zeros(2)}
-
-
-def trained(optimizer, steps=2):
-    step, params = hs.train_step(loss, optimizer), parameters()
-    state = optimizer.init(params)
-    for _ in range(steps):
-        params, state, _ = step(params, state, X)
-    return params
 
 
 @pytest.mark.parametrize(

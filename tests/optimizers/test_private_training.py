@@ -127,7 +127,3 @@ def test_an_example_that_is_not_finite_moves_nothing(make):
     assert (moved[2] != w).all()
     np.testing.assert_array_equal(moved[0], moved[2])
     np.testing.assert_array_equal(moved[1], moved[2])
-
-
-def private(seed):
-    return ho.private_gradient(1.0, 1.0, seed)

@@ -137,11 +137,6 @@ def used_in_part(params, x):
     )
 
 
-def other_precision(params, x):
-    low = (x.astype(jnp.bfloat16) @ params[0].astype(jnp.bfloat16)).astype(jnp.float32)
-    return jnp.mean(low * 1e-3 + jnp.tanh(x @ params[1]) ** 2)
-
-
 def scanned(params, x):
     """A recurrence of two steps, and one of three."""
     for w, steps in zip(params, (2, 3), strict=True):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hlo_surgery as hs
 
-B, LENGTH, ROWS, WIDTH = 5, 4, 7, 3
+B, LENGTH, WIDTH = 5, 4, 3
 TOLERANCE = 8 * LENGTH * float(jnp.finfo(jnp.float32).eps)
 rng = np.random.default_rng(0)
 FACTORS = rng.uniform(-1, 1, size=(B, LENGTH, WIDTH)).astype(np.float32)
