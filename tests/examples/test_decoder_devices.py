@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.meshes import worker_runs
+from tests.meshes import processes
 
 pytest.importorskip("orbax.checkpoint")
 from examples.decoder import axes
 from examples.decoder.run import Settings
 from examples.decoder.train import train
 from tests.examples.decoder_worker import STEPS
-from tests.meshes import process_pairs
 from tests.meshes.test_meshes import FLAGS
 
 TIMEOUT_S, WORKER = 300, "tests.examples.decoder_worker"
@@ -38,14 +37,14 @@ def assert_is(report, optimizer):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_eight_devices(way):
-    report = worker_runs.reports(FLAGS, TIMEOUT_S, WORKER, *WAYS[way])[-1]
+    report = processes.reports(FLAGS, TIMEOUT_S, WORKER, *WAYS[way])[-1]
     assert report["devices"] == 8
     assert (report["split"] > 0) == (way != "data")
     assert_is(report, WAYS[way][-1])
 
 
 def test_two_processes(tmp_path):
-    reports = process_pairs.reports(tmp_path, TIMEOUT_S, WORKER, *WAYS["fsdp and tensor"])
+    reports = processes.reports_of_two(tmp_path, TIMEOUT_S, WORKER, *WAYS["fsdp and tensor"])
     for report in reports:
         assert report["devices"] == 4
         assert_is(report, "micro_adam")
