@@ -67,6 +67,28 @@ REWEIGHTING = {
 }
 
 
+def below_the_median(norms):
+    """Weights of which each rests on the norms of all."""
+    return jnp.minimum(1, jnp.median(norms) / norms)
+
+
+def of_places(norms):
+    """Another weight for each place in the batch."""
+    return (1 + jnp.arange(norms.size)) / norms.max()
+
+
+# Of these a step does not have what it takes.
+OF_THE_WHOLE = {
+    "products with the mean": hs.inner_products("mean"),
+    "products by parameter": hs.inner_products("mean", per="parameter"),
+    "median": hs.weighted_mean(below_the_median),
+    "places": hs.weighted_mean(of_places, per="parameter"),
+    "squares of places": hs.weighted_second_moment(of_places, per="parameter"),
+    **{name: REWEIGHTING[name] for name in ("clipped", "norms")},
+    "squares": hs.second_moment(),
+}
+
+
 @cache
 def gradients_of(each):
     """Of all examples, compiled once."""
@@ -93,6 +115,10 @@ def along(real, x):
     return real.reshape(-1, *[1] * (x.ndim - 1))
 
 
+def product(x, d):
+    return np.tensordot(x, d, x.ndim - 1)
+
+
 def mean_over(g, phi, real):
     return jax.tree.map(lambda x: np.sum(phi(x) * along(real, x), 0) / real.sum(), g)
 
@@ -112,7 +138,9 @@ def expected(g, real=None):
     """All statistics of these examples' gradients, or of those that are real."""
     real = np.ones(size_of(g)) if real is None else real
     weights = BOUND / np.maximum(BOUND, norm(g))
-    inner = jax.tree.map(lambda x, d: np.tensordot(x, d, x.ndim - 1), g, DIRECTION)
+    inner = jax.tree.map(product, g, DIRECTION)
+    with_mean = jax.tree.map(lambda x, m: product(x, m) * real, g, mean_over(g, np.asarray, real))
+    places = jax.tree.map(lambda x: np.asarray(of_places(norm([x]))), g)
     return {
         "squares": mean_over(g, np.square, real),
         "cosines": mean_over(g, np.cos, real),
@@ -132,6 +160,15 @@ def expected(g, real=None):
         ),
         "noise": noise(g, real),
         "noise by parameter": jax.tree.map(lambda x: noise(x, real), g),
+        "products with the mean": sum(jax.tree.leaves(with_mean)),
+        "products by parameter": with_mean,
+        "median": jax.tree.map(
+            lambda x: np.tensordot(below_the_median(norm(g)) * real, x, 1) / real.sum(), g
+        ),
+        "places": jax.tree.map(lambda w, x: np.tensordot(w * real, x, 1) / real.sum(), places, g),
+        "squares of places": jax.tree.map(
+            lambda w, x: np.tensordot(w**2 * real, x**2, 1) / real.sum(), places, g
+        ),
         "whole": np.tensordot(real, np.cos(g["w"].sum((2, 3)) * g["v"].sum(1, keepdims=True)), 1),
         "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
         "products": sum(jax.tree.leaves(inner)) * real,
