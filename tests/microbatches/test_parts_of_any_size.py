@@ -10,13 +10,13 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from tests.by_definition import length
 from tests.microbatches import test_microbatches
 from tests.microbatches.microbatch_statistics import (
     OF_THE_WHOLE,
     assert_right,
     examples,
     expected,
-    norm,
 )
 from tests.microbatches.microbatch_statistics import PARAMS as PARAMS_OF_STEPS
 from tests.microbatches.microbatch_statistics import X as X_OF_STEPS
@@ -30,9 +30,9 @@ X = jnp.sin(jnp.arange(B * D) ** 1.3).reshape(B, D)
 close = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6)
 
 
-def biased(p, x, weight=1.0):
+def biased(p, x):
     """Its gradient by b has a constant in each row."""
-    return jnp.mean(jnp.sum((jnp.tanh(x @ p["w"]) + weight * p["b"] - x) ** 2, -1))
+    return jnp.mean(jnp.sum((jnp.tanh(x @ p["w"]) + p["b"] - x) ** 2, -1))
 
 
 def inner(p, x):
@@ -44,8 +44,8 @@ def penalty(p):
     return 0.1 * sum(jnp.sum(leaf**2) for leaf in p.values())
 
 
-def penalised(p, x, weight=1.0):
-    return inner(p, x) + weight * penalty(p)
+def penalised(p, x):
+    return inner(p, x) + penalty(p)
 
 
 def added(*trees):
@@ -56,13 +56,13 @@ def times(tree, number):
     return jax.tree.map(lambda leaf: leaf * number, tree)
 
 
-def of_parts(*sizes, total=B, weigh=lambda n: n / B):
+def of_parts(*sizes):
     """A gradient of each part, added up with weights by its size."""
 
     def made(loss, p, x):
         ends = np.cumsum((0, *sizes))
         parts = [x[i:j] for i, j in pairwise(ends)]
-        return added(*(times(jax.grad(loss)(p, rows), weigh(len(rows))) for rows in parts))
+        return added(*(times(jax.grad(loss)(p, rows), len(rows) / B) for rows in parts))
 
     return made
 
@@ -231,4 +231,4 @@ def test_penalties_of_microbatches_are_everybodys(name, strategy):
     own = jax.vmap(jax.grad(share), (None, 0, 0))(P, SIX, jnp.asarray(weights))
     jax.tree.map(close, found["each"], own)
     jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, own)
-    close(found["norms"], norm(own))
+    close(found["norms"], length(own))

@@ -47,14 +47,12 @@ def run(optimizer, loss=square_error, batch=BATCH, params=PARAMS, steps=2, **opt
     return params, metrics
 
 
-def assert_same(found, expected, tolerance=1e-4):
+def assert_same(found, expected):
     """Other programs, other roundings: those of a gradient, 1e-6 of it, over what eps leaves of
     Adam's denominator.
     """
     assert jax.tree.structure(found) == jax.tree.structure(expected)
-    jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * 0.1), found, expected
-    )
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
 
 
 OPTIMIZERS = {
