@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.programs.layer_table import features_last, layer, per_feature, times, width
+from tests.programs.layer_table import features_last, layer, layers, per_feature, times, width
 
 # --- gains, biases, normalisation; the large epsilon keeps tiny groups well conditioned
 
@@ -203,58 +203,34 @@ def spectral_filter(s, x, axes):
 # --- convolutions
 
 
-def convolution(s, x, axes, kernel=2, groups=1, **options):
-    spatial = "".join(sorted(set(axes) - set("NC")))
-    out = -(-s.knob // groups) * groups
-    w = s.param(*[kernel] * len(spatial), width(x, axes) // groups, out)
-    strides = options.pop("window_strides", (1,) * len(spatial))
-    padding = options.pop("padding", "SAME")
-    numbers = (axes, spatial + "IO", axes)
-    return lax.conv_general_dilated(
-        x, w, strides, padding, dimension_numbers=numbers, feature_group_count=groups, **options
-    ), axes
+def convolution(kernel=2, groups=lambda features: 1, padding="SAME", **by_dimension):
+    """Of kernels of one size in each dimension; `padding` and the others: of each dimension."""
+
+    def layer(s, x, axes):
+        spatial = "".join(sorted(set(axes) - set("NC")))
+        count = groups(width(x, axes))
+        out = -(-s.knob // count) * count
+        w = s.param(*[kernel] * len(spatial), width(x, axes) // count, out)
+        each = {name: (value,) * len(spatial) for name, value in by_dimension.items()}
+        how = {"window_strides": (1,) * len(spatial), **each, "feature_group_count": count}
+        around = padding if padding == "SAME" else (padding,) * len(spatial)
+        numbers = (axes, spatial + "IO", axes)
+        return lax.conv_general_dilated(x, w, padding=around, dimension_numbers=numbers, **how)
+
+    return layer
 
 
-def positions(axes):
-    return len(axes) - 2
-
-
-@layer("LC HWC")
-def conv(s, x, axes):
-    return convolution(s, x, axes, kernel=3)
-
-
-@layer("LC HWC")
-def conv_strided(s, x, axes):
-    return convolution(s, x, axes, window_strides=(2,) * positions(axes))
-
-
-@layer("LC HWC")
-def conv_dilated(s, x, axes):
-    return convolution(s, x, axes, rhs_dilation=(2,) * positions(axes))
-
-
-@layer("LC HWC")
-def conv_causal(s, x, axes):
-    """Padding stays below the kernel's size: the input gradient of more has a negative one, which
-    XLA gets wrong on CPU (openxla/xla#48713).
-    """
-    return convolution(s, x, axes, padding=((1, 0),) * positions(axes))
-
-
-@layer("LC HWC")
-def conv_transposed(s, x, axes):
-    dilation = (2,) * positions(axes)
-    return convolution(
-        s, x, axes, kernel=3, padding=((1, 2),) * positions(axes), lhs_dilation=dilation
-    )
-
-
-@layer("LC HWC")
-def conv_grouped(s, x, axes):
-    return convolution(s, x, axes, groups=2 if width(x, axes) % 2 == 0 else 1)
-
-
-@layer("LC HWC")
-def conv_depthwise(s, x, axes):
-    return convolution(s, x, axes, groups=width(x, axes))
+layers(
+    {
+        "conv": convolution(3),
+        "conv_strided": convolution(window_strides=2),
+        "conv_dilated": convolution(rhs_dilation=2),
+        # Padding stays below the kernel's size: the input gradient of more has a negative one,
+        # which XLA gets wrong on CPU (openxla/xla#48713).
+        "conv_causal": convolution(padding=(1, 0)),
+        "conv_transposed": convolution(3, padding=(1, 2), lhs_dilation=2),
+        "conv_grouped": convolution(groups=lambda features: 2 - features % 2),
+        "conv_depthwise": convolution(groups=lambda features: features),
+    },
+    "LC HWC",
+)

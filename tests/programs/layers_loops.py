@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.programs.layer_table import layer, per_feature, times, width
+from tests.programs.layer_table import layer, layers, per_feature, times, width
 
 
 def steps(s):
@@ -81,40 +81,31 @@ def scan_over_cumulated_weights(s, x, axes):
     return lax.scan(step, (x, jnp.zeros_like(weights[0])), weights)[0][0], axes
 
 
-def fori_over_slices(s, x, axes, index, slices, trips):
-    c = width(x, axes)
-    weights = s.param(slices, c, c)
+def over_slices(index, slices, trips):
+    """At each step the slice of this number."""
 
-    def step(i, h):
-        return jnp.tanh(times(h, lax.dynamic_index_in_dim(weights, index(i), keepdims=False), axes))
+    def layer(s, x, axes):
+        c = width(x, axes)
+        weights = s.param(slices, c, c)
 
-    return lax.fori_loop(0, trips, step, x), axes
+        def step(i, h):
+            w = lax.dynamic_index_in_dim(weights, index(i), keepdims=False)
+            return jnp.tanh(times(h, w, axes))
 
+        return lax.fori_loop(0, trips, step, x)
 
-@layer()
-def slices_from_the_last(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: 2 - i, 3, 3)
-
-
-@layer()
-def slices_halves_exchanged(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: jnp.where(i < 2, i + 2, i - 2), 4, 4)
+    return layer
 
 
-@layer()
-def slices_some_twice(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: jnp.minimum(i, 1), 3, 3)
-
-
-@layer()
-def slices_that_clamp(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: i + 1, 3, 3)
-
-
-@layer()
-def slices_not_all(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: i, 3, 2)
-
+layers(
+    {
+        "slices_from_the_last": over_slices(lambda i: 2 - i, 3, 3),
+        "slices_halves_exchanged": over_slices(lambda i: jnp.where(i < 2, i + 2, i - 2), 4, 4),
+        "slices_some_twice": over_slices(lambda i: jnp.minimum(i, 1), 3, 3),
+        "slices_that_clamp": over_slices(lambda i: i + 1, 3, 3),
+        "slices_not_all": over_slices(lambda i: i, 3, 2),
+    }
+)
 
 # --- one weight at each step
 
@@ -273,28 +264,24 @@ def recurrence(s, x, inner, axes):
     return step
 
 
-@layer("LC")
-def rnn(s, x, axes):
-    start, inner = state(s, x, axes)
-    return over_positions(recurrence(s, x, inner, axes), start, x, axes)
+def rnn(wrap=lambda step: step, **options):
+    def layer(s, x, axes):
+        start, inner = state(s, x, axes)
+        step = wrap(recurrence(s, x, inner, axes))
+        return over_positions(step, start, x, axes, **options)[0]
+
+    return layer
 
 
-@layer("LC")
-def rnn_backwards(s, x, axes):
-    start, inner = state(s, x, axes)
-    return over_positions(recurrence(s, x, inner, axes), start, x, axes, reverse=True)
-
-
-@layer("LC")
-def rnn_rematerialised(s, x, axes):
-    start, inner = state(s, x, axes)
-    return over_positions(jax.checkpoint(recurrence(s, x, inner, axes)), start, x, axes)
-
-
-@layer("LC")
-def rnn_unrolled(s, x, axes):
-    start, inner = state(s, x, axes)
-    return over_positions(recurrence(s, x, inner, axes), start, x, axes, unroll=2)
+layers(
+    {
+        "rnn": rnn(),
+        "rnn_backwards": rnn(reverse=True),
+        "rnn_rematerialised": rnn(jax.checkpoint),
+        "rnn_unrolled": rnn(unroll=2),
+    },
+    "LC",
+)
 
 
 @layer("LC")

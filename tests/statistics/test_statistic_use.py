@@ -76,7 +76,6 @@ WRONG = {
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
     "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
     "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
-    "a per that is none": (lambda: hs.norms("layer"), "it is 'global', 'parameter'"),
     "a weight": (lambda: graded(hs.weighted_mean(lambda n: 2.0)), "w made 2.0"),
     "one weight for all": (lambda: graded(hs.weighted_mean(jnp.sum)), "one for each example"),
 }

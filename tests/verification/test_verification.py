@@ -3,20 +3,16 @@
 This folder alone tests that `verify` sees wrong statistics.
 """
 
-import json
-from pathlib import Path
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.verification.verify import verify, verify_rewritten
+from tests.equivalence.test_fixtures import FIXTURES, inputs, options
 from tests.products import covering
 
-FIXTURES = Path(__file__).resolve().parent.parent.parent / "fixtures"
 EXACT = [
     "dlrm",
     "lm_tied",
@@ -37,22 +33,8 @@ STATISTICS = {
 
 def fixture(name):
     """The module of a fixture, its options, and its inputs."""
-    folder = FIXTURES / name
-    meta, stored = json.loads((folder / "meta.json").read_text()), np.load(folder / "inputs.npz")
-    axes = {
-        i: a["example_axis"]
-        for i, a in enumerate(meta["arguments"])
-        if a["example_axis"] is not None
-    }
-    inputs = [
-        np.asarray(jnp.asarray(stored[f"arg{i}"], a["dtype"]))
-        for i, a in enumerate(meta["arguments"])
-    ]
-    return (
-        hs.modules.load(folder / "module.mlir"),
-        {"batch": axes, "loss_reduction": meta["loss_reduction"]},
-        inputs,
-    )
+    module = hs.modules.load(FIXTURES / name / "module.mlir")
+    return module, options(name), [np.asarray(x) for x in inputs(name)]
 
 
 def request(module, batch, statistics=None, loss_reduction="mean"):
