@@ -419,8 +419,8 @@ def newton_schulz(total):
 
 def views_behind_rows(x, y, pairs):
     rows = lax.reshape(pairs, (6, 4))
-    whole = lax.concatenate([rows, two_views(x, y)], 0)
-    return lax.slice(whole, (6, 0), (12, 4)) * rows
+    behind = lax.concatenate([rows, two_views(x, y)], 0)
+    return lax.slice(behind, (6, 0), (12, 4)) * rows
 
 
 TRAPS = {
