@@ -38,7 +38,6 @@ def behind(preprocessor):
     return aggregating.process(preprocessor, MEAN(), ADAM)
 
 
-TRACKED = aggregating.track_per_element_mean_and_variance_with_ema(0.7)
 AGGREGATORS = {
     "mean": lambda: optax.chain(MEAN(), ADAM),
     "mean in process": lambda: behind(optax.identity()),
