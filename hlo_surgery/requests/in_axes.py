@@ -295,5 +295,6 @@ NOT_TAKEN = (
 
 def refuse_segments(segments: Any) -> None:
     """Raises ValueError where ids of rows are given."""
-    if segments is not None and segments != []:
+    # The command line has an empty list where none are given.
+    if segments is not None and not (isinstance(segments, list) and len(segments) == 0):
         raise ValueError(NOT_TAKEN)
