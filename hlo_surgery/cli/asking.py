@@ -172,15 +172,6 @@ CustomCalls = Annotated[
 RowsPerExample = Annotated[
     int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
 ]
-Segments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--segments",
-        metavar="ARG=IDS",
-        hidden=True,
-        help="Refused: rows that belong to examples by ids are not taken.",
-    ),
-]
 Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
 MemoryBudget = Annotated[
     str | None,
@@ -213,7 +204,6 @@ def _options(
     is_real: IsReal = None,
     custom_call: CustomCalls = None,
     rows_per_example: RowsPerExample = 1,
-    segments: Segments = None,
     strategy: Strategy = "auto",
     memory_budget: MemoryBudget = None,
     target: PlannedTarget = None,
@@ -242,7 +232,7 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
     """What the library's functions take, from what the command line gives."""
-    own = ("gradient", "memory_budget", "custom_call", "segments")
+    own = ("gradient", "memory_budget", "custom_call")
     rest = {name: given for name, given in how.items() if name not in own}
     return rest | {
         "batch": parse_batch(batch),
@@ -250,7 +240,6 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
         "custom_calls": parse_custom_calls(how["custom_call"] or []),
-        "segments": how["segments"],
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

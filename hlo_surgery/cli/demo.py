@@ -121,8 +121,8 @@ STATISTICS = {"norms": norms(), "second moments": second_moment()}
 GRADIENT, OURS, VMAP, MICRO_GRAD = "gradient alone", "hlo-surgery", "vmap", "micro_grad"
 CHUNKS = {"chunks of 1": 1, "chunks of 8": 8, "whole batch": None}
 LEGEND = (
-    f"Every program runs once in each of {ROUNDS} rounds, slow ones in fewer. Times are medians, and "
-    "so are ratios of times in one round to the gradient alone, brackets their middle half. "
+    f"Every program runs once in each of {ROUNDS} rounds, slow ones in fewer. Times are medians, "
+    "and so are ratios of times in one round to the gradient alone, brackets their middle half. "
     "Temporaries are the memory that XLA plans beside arguments and results."
 )
 WITHOUT_OPTAX = "With optax installed, its micro_grad is timed, too."

@@ -37,21 +37,34 @@ def _read(file: str, name: str) -> bytes:
         raise OSError(problem.errno, problem.strerror, name) from None
 
 
-def stream_or_file(out: str) -> str:
-    """`-` for a link to what stdout is, such as /dev/stdout; else the file."""
-    try:
-        is_stdout = Path(out).is_symlink() and os.path.samestat(os.stat(out), os.fstat(1))
-    except OSError:
-        is_stdout = False
-    return "-" if is_stdout else out
+def output_file(
+    out: str, *read: str | None, alone: str = "", json: bool = False, force: bool = False
+) -> str:
+    """The file to be written, or `-`, also for a link to what stdout is, such as /dev/stdout.
+
+    Raises ValueError, before the work and not after it, where it cannot be written, would replace a
+    file that is `read`, through links too, or as stdin, unless by `force`, or goes to stdout beside
+    JSON. `alone`: what it is, where that does not go to stdout at all.
+    """
+    if _is_same_file(out, 1):
+        out = "-"
+    if out == "-":
+        if alone:
+            raise ValueError(f"{alone} does not go to stdout; name a file")
+        if json:
+            raise ValueError("--json and -o - both write to stdout; name an output file")
+        return out
+    for file in read:
+        if file is not None and not force and _is_same_file(out, 0 if file == "-" else file):
+            name = "the file on stdin" if file == "-" else file
+            raise ValueError(f"the output would replace {name}, which is read; name another output")
+    _check_writable(out)
+    return out
 
 
-def check_writable(out: str, stdout: bool = True) -> None:
-    """Fail before the work, not after it. `stdout`: whether `-` may name it. Raises ValueError."""
+def _check_writable(out: str) -> None:
     path = Path(out)
-    if out == "-" and not stdout:
-        raise ValueError("an npz archive does not go to stdout; name an output file")
-    if out != "-" and path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():
         raise ValueError(f"{out} is no regular file; name another output")
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
@@ -60,22 +73,10 @@ def check_writable(out: str, stdout: bool = True) -> None:
         raise ValueError(f"cannot write {out}: it may not be written; name another output")
 
 
-def check_apart(out: str, *read: str | None, otherwise: str = "") -> None:
-    """Raises ValueError where the output would replace a file that is read, through links too, or
-    as stdin. `otherwise`: what else may be done.
-    """
-    for file in read:
-        if file is not None and _is_same_file(out, file):
-            name = "the file on stdin" if file == "-" else file
-            raise ValueError(
-                f"the output would replace {name}, which is read; name another output{otherwise}"
-            )
-
-
-def _is_same_file(out: str, file: str) -> bool:
+def _is_same_file(out: str, file: str | int) -> bool:
+    """The other may be a stream of the process, by its number."""
     try:
-        read = os.fstat(0) if file == "-" else os.stat(file)
-        return out != "-" and os.path.samestat(os.stat(out), read)
+        return os.path.samestat(os.stat(out), os.stat(file))
     except OSError:
         return False
 
