@@ -115,6 +115,15 @@ def _wrapped(number: int, kind: str, bits: str) -> int:
     return number - (1 << width) if kind == "s" and number >> (width - 1) else number
 
 
+class Block(NamedTuple):
+    """A computation as it is entered: its instructions, each with what that runs, and how often;
+    None where data decides.
+    """
+
+    computation: Computation
+    runs: list[tuple[Instruction, list[tuple["Block", int | None]]]]
+
+
 class Executed(NamedTuple):
     """An instruction, its computation, and how often it runs: None in a loop of unknown trips.
 
@@ -129,12 +138,16 @@ class Executed(NamedTuple):
 
 def executed(program: Program) -> Iterator[Executed]:
     """Every instruction but for the insides of fusions."""
-    yield from _executed(program, program.entry, unknown_arguments(program), 1)
+    return _executed(entry(program), 1)
 
 
-def unknown_arguments(program: Program) -> list[Known]:
-    """What is known of a program's own arguments."""
-    return [None] * len(program.entry.parameters)
+def _executed(block: Block, times: int | None) -> Iterator[Executed]:
+    for instruction, inner in block.runs:
+        unknown = any(rounds is None for _, rounds in inner)
+        yield Executed(instruction, block.computation, times, unknown)
+        for inside, rounds in inner:
+            all_times = None if times is None or rounds is None else times * rounds
+            yield from _executed(inside, all_times)
 
 
 def summed(runs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
@@ -150,31 +163,30 @@ def summed(runs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
     return total
 
 
-def _executed(
-    program: Program, computation: Computation, arguments: Sequence[Known], times: int | None
-) -> Iterator[Executed]:
+def entry(program: Program) -> Block:
+    """What a program runs, of whose own arguments nothing is known."""
+    return _entered(program, program.entry, [None] * len(program.entry.parameters))
+
+
+def _entered(program: Program, computation: Computation, arguments: Sequence[Known]) -> Block:
     value = known_scalars(program, computation, arguments)
-    for each in computation.instructions:
-        entering = list(entered(program, each, value))
-        yield Executed(each, computation, times, any(rounds is None for _, _, rounds in entering))
-        for inside, given, rounds in entering:
-            inner = None if times is None or rounds is None else times * rounds
-            yield from _executed(program, inside, given, inner)
+    runs = [(each, list(_inside(program, each, value))) for each in computation.instructions]
+    return Block(computation, runs)
 
 
-def entered(
+def _inside(
     program: Program, instruction: Instruction, value: ValueOf
-) -> Iterator[tuple[Computation, list[Known], int | None]]:
-    """What an instruction runs: a computation, its known arguments, how often (None: unknown)."""
+) -> Iterator[tuple[Block, int | None]]:
     if instruction.opcode == "while":
         start, body = value(instruction.operands[0]), program.inside(instruction, "body")
-        yield body, [_invariants(program, body, start)], trip_count(program, instruction, start)
+        invariants = _invariants(program, body, start)
+        yield _entered(program, body, [invariants]), trip_count(program, instruction, start)
     elif instruction.opcode in ("call", "conditional"):
         given = list(map(value, instruction.operands))
         names = [name for role, name in instruction.calls if role != "calls"]
         for branch, name in enumerate(names, 1):
             own = given if instruction.opcode == "call" else [given[branch]]
-            yield program.computations[name], own, 1
+            yield _entered(program, program.computations[name], own), 1
 
 
 def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:

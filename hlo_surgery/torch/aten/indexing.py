@@ -12,11 +12,6 @@ import jax.numpy as jnp
 from hlo_surgery.torch.aten.operators import Made, array, operator
 
 
-@operator("embedding.default")
-def _embedding(_: Made, weight: Any, indices: Any, *__: Any, **___: Any) -> Any:
-    return jnp.take(weight, indices, axis=0, mode="fill")
-
-
 @operator("index.Tensor", "_unsafe_index.Tensor")
 def _index(_: Made, x: Any, indices: Any) -> Any:
     return x.at[_places(indices)].get(mode="fill")
