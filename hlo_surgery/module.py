@@ -18,9 +18,7 @@ from hlo_surgery.dumps import (
     counted,
     module_in_artifact,
     no_file,
-    unreadable_bytecode,
-    unreadable_bytes,
-    unreadable_text,
+    unreadable,
     write_atomically,
 )
 from hlo_surgery.passes.dataflow.ancestors import is_splat, sources
@@ -293,16 +291,12 @@ def _verify(code: mlir.Module) -> None:
 def _from_export(data: bytes, problem: Exception) -> mlir.Module:
     """A `jax.export` artifact holds the module among other things."""
     held = module_in_artifact(data)
-    if held and mlir.is_bytecode(held):
-        try:
-            return mlir.parse(held)
-        except ValueError:
-            raise ValueError(unreadable_bytecode(held)) from None
-    if mlir.bytecode_producer(data):
-        raise ValueError(unreadable_bytecode(data)) from None
-    if isinstance(problem, UnicodeDecodeError):
-        raise ValueError(unreadable_bytes()) from None
-    raise ValueError(unreadable_text(data.decode(errors="replace"), str(problem))) from None
+    if held is None or not mlir.is_bytecode(held):
+        raise ValueError(unreadable(data, str(problem))) from None
+    try:
+        return mlir.parse(held)
+    except ValueError as damaged:
+        raise ValueError(unreadable(held, str(damaged))) from None
 
 
 def _checked(module: Module) -> Module:

@@ -83,7 +83,7 @@ def test_nothing_is_left_of_what_is_cut_short(tmp_path, monkeypatch):
     def killed(*_):
         raise SystemExit
 
-    monkeypatch.setattr(os, "fchmod", killed)
+    monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(SystemExit):
         write_atomically(tmp_path / "file", b"new")
     assert os.listdir(tmp_path) == ["file"]
