@@ -16,7 +16,7 @@ import numpy as np
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.requests.request import Request
-from hlo_surgery.verification.expectations import Expectations
+from hlo_surgery.verification.expectations import expectations
 from hlo_surgery.verification.inputs import (
     Each,
     Order,
@@ -69,11 +69,8 @@ class Runs:
     def run(self, arrays: Sequence[Any], what: str) -> list[Array]:
         """The original's outputs. Raises NotFinite."""
         outputs = [widened(output) for output in self.original.call(*arrays)]
-        wrong = [
-            n
-            for n, output in zip(self.names, outputs, strict=True)
-            if not np.isfinite(output).all()
-        ]
+        pairs = zip(self.names, outputs, strict=True)
+        wrong = [name for name, output in pairs if not np.isfinite(output).all()]
         if wrong:
             raise NotFinite(
                 f"the original returns NaN or infinity on {what}, in {', '.join(wrong)}; "
@@ -141,7 +138,8 @@ class Runs:
         order.
         """
         returned = [np.asarray(output) for output in rewritten.call(*self.inputs)]
-        expected = Expectations(self.request, self.original.outputs, rewritten.plan, self.real)
+        expected = expectations(self.request, self.original.outputs, rewritten.plan, self.real)
+        share = self._terms / len(self.real)
         means = {k: np.zeros_like(self.plain[k]) for k in self._held}
         allowed = [
             r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)
@@ -150,20 +148,21 @@ class Runs:
             for example in each(self.real.tolist()):
                 found, roundings = self._of_example(example)
                 for k, output in found.items():
-                    means[k] += output * self._terms / len(self.real)
-                    allowed[k] += self.tolerance * abs(output) * self._terms / len(self.real)
-                expected.add(found, roundings)
+                    means[k] += share * output
+                    allowed[k] += self.tolerance * share * abs(output)
+                for each_of in expected:
+                    each_of.add(found, roundings)
             differences = self.second_differences()
         except NotFinite as problem:
             problem.comparisons = self._outputs(returned, allowed)
             raise
-        copied = [self._mean_of_copies(k, mean, allowed[k]) for k, mean in means.items()]
-        return (
-            *self._outputs(returned, allowed),
-            *differences,
-            *copied,
-            *expected.hold(returned, self.tolerance),
-        )
+        # Equal to the batch gradient unless an example's gradient rests on its place in the batch.
+        copied = [
+            hold("mean of copies", self.names[k], mean, self.plain[k], allowed[k])
+            for k, mean in means.items()
+        ]
+        held = (c for each_of in expected for c in each_of.hold(returned, self.tolerance))
+        return (*self._outputs(returned, allowed), *differences, *copied, *held)
 
     def _outputs(self, returned: Sequence[Any], allowed: Sequence[Array]) -> tuple[Comparison, ...]:
         """`allowed`: for each entry; where its sum over the examples cancels, by the terms of
@@ -171,12 +170,6 @@ class Runs:
         """
         triples = zip(self.names, map(widened, returned), self.plain, strict=False)
         return tuple(hold("output", *triple, a) for triple, a in zip(triples, allowed, strict=True))
-
-    def _mean_of_copies(self, k: int, mean: Array, allowed: Array) -> Comparison:
-        """Equal to the batch gradient unless an example's gradient depends on its place in the
-        batch.
-        """
-        return hold("mean of copies", self.names[k], mean, self.plain[k], allowed)
 
     @property
     def _terms(self) -> int:
