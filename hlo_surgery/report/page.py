@@ -19,7 +19,7 @@ from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.plan import Plan, plan_table, quantity
 from hlo_surgery.report.drawing import keys
-from hlo_surgery.report.findings import Addition, Findings, Memory, additions
+from hlo_surgery.report.findings import Addition, Findings, additions, by_reason
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
 from hlo_surgery.report.source_program import source_program
 from hlo_surgery.requests.request import request_by
@@ -79,12 +79,6 @@ summary { cursor: pointer; padding: 4px 0; overflow-wrap: anywhere; }
   margin: 12px 0; max-width: 100ch; overflow-wrap: anywhere;
 }
 .notice.given { border-color: var(--site-edge); }
-.bar { display: flex; width: 220px; height: 14px; margin-top: 4px; }
-.bar span { display: block; height: 100%; }
-.bar .own { background: var(--line-edge); }
-.bar .added { background: var(--statistic-edge); }
-.key.own { background: var(--line-edge); border-color: var(--line-edge); }
-.key.added { background: var(--statistic-edge); border-color: var(--statistic-edge); }
 .keys { display: flex; flex-wrap: wrap; gap: 6px 20px; margin: 8px 0 12px; padding: 0; }
 .keys li { list-style: none; }
 .key { display: inline-block; width: 14px; height: 14px; margin-right: 7px; border: 1.5px solid;
@@ -175,8 +169,7 @@ def _head(title: str, found: Findings) -> str:
 
 def _refusal(found: Findings) -> Iterable[str]:
     yield "<h2>Refused</h2>"
-    for reason in dict.fromkeys(found.refused.values()):
-        names = [name for name, each in found.refused.items() if each == reason]
+    for reason, names in by_reason(found.refused).items():
         within = f" (in {escape(reason.library)})" if reason.library else ""
         yield (
             f'<div class="notice"><code>{escape(reason.where)}</code>{within}: '
@@ -212,17 +205,18 @@ def _graph(found: Findings) -> Iterable[str]:
 
 def _memory(found: Findings) -> Iterable[str]:
     yield "<h2>Memory</h2>"
-    if found.no_memory:
-        yield f"<p>Not known: {escape(found.no_memory)}</p>"
+    if found.no_costs:
+        yield f"<p>Not known: {escape(found.no_costs)}</p>"
         return
-    yield f"<p>Live bytes along the program, as XLA schedules it for {escape(found.target)}.</p>"
-    yield keys({each.name: _peaks(each) for each in found.memory})
-    yield f'<div class="wide">{memory_chart(found.memory)}</div>'
+    target = found.costs["original"].target
+    yield f"<p>Live bytes along the program, as XLA schedules it for {escape(target)}.</p>"
+    yield keys({name: _peaks(name, cost) for name, cost in found.costs.items()})
+    yield f'<div class="wide">{memory_chart(found.costs)}</div>'
 
 
-def _peaks(memory: Memory) -> str:
-    most = max((step.bytes for step in memory.steps), default=0)
-    return f"{memory.name}: at most {quantity(most)}B live; XLA plans {quantity(memory.peak)}B"
+def _peaks(name: str, cost: Cost) -> str:
+    most = max((step.bytes for step in cost.staircase), default=0)
+    return f"{name}: at most {quantity(most)}B live; XLA plans {quantity(cost.peak_bytes)}B"
 
 
 def _additions(found: Sequence[Addition]) -> Iterable[str]:
@@ -274,8 +268,7 @@ def find(
         rewritten.plan if rewritten else None,
         refused,
         additions(rewritten) if rewritten else (),
-        tuple(Memory(name, each.staircase, each.peak_bytes) for name, each in costs.items()),
-        next((each.target for each in costs.values()), ""),
+        costs,
         why_not,
     )
 
