@@ -109,8 +109,8 @@ def write_report(
         output_file(out, file, alone="a page")
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting", json) as tell:
-            found = _spelled(find(module, options, tell))
+        with waiting("rewriting and compiling", json):
+            found = _spelled(find(module, options))
         name = "stdin" if file == "-" else printable(Path(file).name)
         write_atomically(Path(out), page(name, found).encode())
         if json:

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -150,16 +150,11 @@ def _fail(message: str, code: int) -> None:
 
 
 @contextlib.contextmanager
-def waiting(what: str, as_json: bool) -> Generator[Callable[[str], None]]:
-    """A spinner on stderr while something takes long, on a terminal only; what is yielded takes
-    what is done next.
-    """
+def waiting(what: str, as_json: bool) -> Generator[None]:
+    """A spinner on stderr while something takes long, on a terminal only."""
     shown = console(stderr=True)
-    if as_json or not shown.is_terminal:
-        yield lambda _: None
-        return
-    with shown.status(f"{what} ...") as status:
-        yield lambda following: status.update(f"{following} ...")
+    with contextlib.nullcontext() if as_json or not shown.is_terminal else shown.status(what):
+        yield
 
 
 @contextlib.contextmanager
@@ -173,9 +168,7 @@ def progress(before: str, what: str, as_json: bool) -> Generator[Each]:
 
         def each(numbers: Sequence[int]) -> Iterable[int]:
             status.stop()
-            yield from track(numbers, what, console=shown, transient=True)
-            status.update("comparing ...")
-            status.start()
+            return track(numbers, what, console=shown, transient=True)
 
         yield each
 

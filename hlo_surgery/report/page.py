@@ -8,7 +8,7 @@ Found: a module rewritten and compiled, and what has become of it.
 Style: the colours and measures of the page, light and dark.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -243,15 +243,8 @@ def _mlir(addition: Addition) -> str:
 TIDY = "cse", "func.func(trivial-dce)"
 
 
-def _to_nobody(_: str) -> None:
-    """Where nobody waits."""
-
-
-def find(
-    module: Module, options: Mapping[str, Any], tell: Callable[[str], None] = _to_nobody
-) -> Findings:
+def find(module: Module, options: Mapping[str, Any]) -> Findings:
     """Rewrite a module, as `rewrite_module` takes `options`, and look at what has become of it.
-    `tell` is told what is done next.
 
     Raises ValueError or TypeError for wrong use. Refusals are findings.
     """
@@ -260,8 +253,7 @@ def find(
     inline_calls(original)
     mlir.run_passes(original, *TIDY)
     modules = {"original": module} | ({"rewritten": rewritten} if rewritten else {})
-    costs, why_not = _costs(modules, options.get("target"), tell)
-    tell("drawing the page")
+    costs, why_not = _costs(modules, options.get("target"))
     return Findings(
         source_program(original),
         source_program(rewritten.code) if rewritten else None,
@@ -304,15 +296,9 @@ def _gradients(module: Module, options: Mapping[str, Any]) -> list[str]:
     return [module.outputs[number].name for number in request_by(module, options).gradients]
 
 
-def _costs(
-    modules: Mapping[str, Module], target: str | None, tell: Callable[[str], None]
-) -> tuple[dict[str, Cost], str]:
+def _costs(modules: Mapping[str, Module], target: str | None) -> tuple[dict[str, Cost], str]:
     """What each costs on a target; nothing, and the reason, where it cannot be compiled for it."""
-    found: dict[str, Cost] = {}
     try:
-        for name, module in modules.items():
-            tell(f"compiling what is {name}")
-            found[name] = cost(module, target)
-        return found, ""
+        return {name: cost(module, target) for name, module in modules.items()}, ""
     except (Refusal, ValueError) as problem:
         return {}, str(problem)
