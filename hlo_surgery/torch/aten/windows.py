@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
 
-from hlo_surgery.torch.aten.operators import Made, array, operator
+from hlo_surgery.torch.aten.operators import Made, array, operator, rows
 from hlo_surgery.torch.pytorch import aten, torch
 
 
@@ -33,22 +33,16 @@ def _avg_pool_backward(_: Made, cotangent: Any, x: Any, *how: Any) -> Any:
 def _max_pool_backward(count: int, _: Made, cotangent: Any, x: Any, *how_and_indices: Any) -> Any:
     """Each number is added at the place of x that its index says."""
     indices = how_and_indices[-1]
-    rows, places = x.shape[:-count], math.prod(x.shape[-count:])
+    outer, places = x.shape[:-count], math.prod(x.shape[-count:])
 
     def one(numbers: Any, at: Any) -> Any:
         return jnp.zeros(places, x.dtype).at[at].add(numbers)
 
     put = one
-    for _ in rows:
+    for _ in outer:
         put = jax.vmap(put)
-    flat = (*rows, -1)
+    flat = (*outer, -1)
     return put(cotangent.reshape(flat), indices.reshape(flat)).reshape(x.shape)
-
-
-for _count in (2, 3):
-    operator(f"max_pool{_count}d_with_indices_backward.default")(
-        partial(_max_pool_backward, _count)
-    )
 
 
 def _averages(
@@ -126,21 +120,22 @@ def _upsampled_backward(
     return _transposed(cotangent, [_matrix(one, n, [m], *align, scale) for n, m, scale in each])
 
 
-for _count in (2, 3):
-    operator(f"_adaptive_avg_pool{_count}d_backward.default")(
-        partial(_adaptive_average_backward, _count)
-    )
-for _name, _one, _count in (
-    ("nearest1d", "nearest1d", 1),
-    ("nearest2d", "nearest1d", 2),
-    ("nearest3d", "nearest1d", 3),
-    ("linear1d", "linear1d", 1),
-    ("bilinear2d", "linear1d", 2),
-    ("trilinear3d", "linear1d", 3),
-):
-    operator(f"upsample_{_name}_backward.default")(
-        partial(_upsampled_backward, getattr(aten, f"upsample_{_one}"), _count)
-    )
+_nearest = partial(_upsampled_backward, aten.upsample_nearest1d)
+_linear = partial(_upsampled_backward, aten.upsample_linear1d)
+rows(
+    {
+        "max_pool2d_with_indices_backward.default": partial(_max_pool_backward, 2),
+        "max_pool3d_with_indices_backward.default": partial(_max_pool_backward, 3),
+        "_adaptive_avg_pool2d_backward.default": partial(_adaptive_average_backward, 2),
+        "_adaptive_avg_pool3d_backward.default": partial(_adaptive_average_backward, 3),
+        "upsample_nearest1d_backward.default": partial(_nearest, 1),
+        "upsample_nearest2d_backward.default": partial(_nearest, 2),
+        "upsample_nearest3d_backward.default": partial(_nearest, 3),
+        "upsample_linear1d_backward.default": partial(_linear, 1),
+        "upsample_bilinear2d_backward.default": partial(_linear, 2),
+        "upsample_trilinear3d_backward.default": partial(_linear, 3),
+    }
+)
 
 
 def _adaptive(sizes: Sequence[int], made: Sequence[int]) -> Weights:
