@@ -106,21 +106,18 @@ def usage(name: str, maker: Maker) -> str:
 
 
 def listed() -> list[dict[str, Any]]:
-    """Every statistic: how it is written, what it is, and whether the command line can."""
+    """Every statistic: how it is written, the first paragraph of its docstring in one line, and
+    whether the command line can.
+    """
     return [
         {
             "name": name,
             "usage": usage(name, maker),
-            "summary": _first_paragraph(maker),
+            "summary": " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split()),
             "python_only": name in NEED_A_FUNCTION,
         }
         for name, maker in statistics().items()
     ]
-
-
-def _first_paragraph(maker: Callable[..., Any]) -> str:
-    """What a statistic's docstring begins with, in one line."""
-    return " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
 
 
 def print_statistics(rows: Sequence[dict[str, Any]]) -> None:

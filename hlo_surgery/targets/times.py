@@ -18,6 +18,7 @@ from hlo_surgery.passes.strategies.gradient_costs import Roofline
 from hlo_surgery.targets.executed import (
     COPIES,
     MAIN,
+    call_target,
     copied,
     flops,
     is_fused_kernel,
@@ -217,14 +218,14 @@ def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
         return False
     # Scalars are computed beside everything else.
     scalar = isinstance(shape, Array) and not shape.dims
-    return not scalar and not FREE_CALLS & set(map(_target, _parts(program, instruction)))
+    return not scalar and not FREE_CALLS & set(map(call_target, _parts(program, instruction)))
 
 
 def _label(program: Program, instruction: Instruction) -> str:
     parts = _parts(program, instruction)
     kinds = {each.opcode.removesuffix("-start") for each in parts}
     telling = next((kind for kind in TELLING if kind in kinds), "")
-    target = next(filter(None, map(_target, parts)), "")
+    target = next(filter(None, map(call_target, parts)), "")
     return telling or target or instruction.opcode.removesuffix("-start")
 
 
@@ -232,8 +233,3 @@ def _parts(program: Program, instruction: Instruction) -> tuple[Instruction, ...
     """What a fusion or an asynchronous call is made of; else the instruction itself."""
     calls = instruction.called() or instruction.opcode == "call-start"
     return program.inside(instruction).instructions if calls else (instruction,)
-
-
-def _target(instruction: Instruction) -> str:
-    found = re.search(r'custom_call_target="([^"]*)"', instruction.text)
-    return found[1] if found else ""

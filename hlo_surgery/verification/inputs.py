@@ -128,15 +128,6 @@ def real_examples(request: Request, inputs: Sequence[Any]) -> Order:
     return np.flatnonzero(flags)
 
 
-def among_padding(order: Order, real: Order, size: int) -> Order:
-    """The order of a whole batch that has these examples in the real ones' places, and padding in
-    its own.
-    """
-    whole = np.arange(size)
-    whole[real] = order
-    return whole
-
-
 def with_zeros(array: Array, shape: Sequence[int], real: Order) -> Array:
     """What was found for the real examples, with zeros for padding along each axis that is of
     examples in `shape`.

@@ -20,7 +20,6 @@ from hlo_surgery.verification.expectations import expectations
 from hlo_surgery.verification.inputs import (
     Each,
     Order,
-    among_padding,
     disjoint_changes,
     perturbed,
     pick_examples,
@@ -112,26 +111,24 @@ class Runs:
         return [max(tried, key=lambda c: c.share) for tried in zip(*found, strict=True)]
 
     def _second_difference(self, first: Order, second: Order) -> list[Comparison]:
-        both = first + second - np.arange(len(self.real))
-        one, other, two = (
-            self.run(self._batch_of(self.real[order]), "a batch of some of these examples")
-            for order in (first, second, both)
-        )
-        return [self._vanishing(k, (self.plain[k], one[k], other[k], two[k])) for k in self._held]
+        what, compared = "a batch of some of these examples", list[Comparison]()
+        orders = (first, second, first + second - np.arange(len(self.real)))
+        runs = [self.plain, *(self.run(self._batch_of(self.real[o]), what) for o in orders)]
+        for k in self._held:
+            plain, one, other, two = own = [run[k] for run in runs]
+            allowed = len(own) * (self.rounding[k] + self.tolerance * np.max(np.abs(own), 0))
+            name = self.names[k]
+            compared.append(hold("second difference", name, plain + two, one + other, allowed))
+        return compared
 
     def _batch_of(self, examples: Order, arrays: Sequence[Any] | None = None) -> list[Array]:
         """A batch of these examples in the places of the real ones; padding stays, and so does its
         number.
         """
-        request = self.request
-        order = among_padding(examples, self.real, request.size)
+        order = np.arange(self.request.size)
+        order[self.real] = examples
         given = self.inputs if arrays is None else arrays
-        return pick_examples(given, dict(request.batch), order)
-
-    def _vanishing(self, k: int, runs: tuple[Array, Array, Array, Array]) -> Comparison:
-        plain, one, other, two = runs
-        allowed = len(runs) * (self.rounding[k] + self.tolerance * np.max(np.abs(runs), 0))
-        return hold("second difference", self.names[k], plain + two, one + other, allowed)
+        return pick_examples(given, dict(self.request.batch), order)
 
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this
