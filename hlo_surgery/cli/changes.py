@@ -77,8 +77,7 @@ def _print_additions(found: Sequence[Addition], words: bool) -> None:
         if addition.words:
             print_text(f"  {addition.words}")
         print_text(f"  for {listing(addition.lines)}")
-        numbers = [f"{number} {op}" for op, number in addition.counts.items()]
-        print_text(f"  {counted(len(addition.ops), 'op')}: {', '.join(numbers)}")
+        print_text(f"  {counted(len(addition.ops), 'op')}: {addition.counts}")
         if not words:
             _print_mlir(addition)
 

@@ -240,12 +240,14 @@ def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
 
 
 def _print_notes(name: str, cost: Cost) -> None:
+    """What is not known, and why."""
+    notes = list[str]()
     if cost.unknown_loops:
         why = "so that work and time are unknown"
-        print_text(
-            f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow"
-        )
+        notes.append(f"loops whose trip count depends on data: {cost.unknown_loops}, {why}")
     if cost.target.startswith("gpu:"):
-        print_text(f"{name}: {NOT_TIMED}", "yellow")
+        notes.append(NOT_TIMED)
     if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):
-        print_text(f"{name}: XLA estimates no time for {cost.target}", "yellow")
+        notes.append(f"XLA estimates no time for {cost.target}")
+    for note in notes:
+        print_text(f"{name}: {note}", "yellow")

@@ -58,9 +58,10 @@ class Addition:
         return WORDS.get(self.scope.strategy, "")
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """How many of each kind, the most frequent first."""
-        return dict(Counter(bare(op.op) for op in self.ops).most_common())
+    def counts(self) -> str:
+        """How many of each kind, the most frequent first: "2 multiply, 1 reduce"."""
+        kinds = Counter(bare(op.op) for op in self.ops)
+        return ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
 
 
 def additions(module: Module) -> tuple[Addition, ...]:
@@ -71,8 +72,8 @@ def additions(module: Module) -> tuple[Addition, ...]:
     >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {"
     >>> source += ' %y = stablehlo.sine %x : tensor<3xf32> loc("hlo_surgery/variance/w/lift")'
     >>> source += " return %y : tensor<3xf32> }"
-    >>> [(str(each.scope), dict(each.counts)) for each in additions(load(source))]
-    [('hlo_surgery/variance/w/lift', {'sine': 1})]
+    >>> [(str(each.scope), each.counts) for each in additions(load(source))]
+    [('hlo_surgery/variance/w/lift', '1 sine')]
     """
     state = cast(Any, ir).AsmState(module.code.operation)
     found: dict[Scope, list[Added]] = {}

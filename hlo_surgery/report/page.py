@@ -223,11 +223,10 @@ def _additions(found: Sequence[Addition]) -> Iterable[str]:
     yield f"<h2>Added ops</h2><p>{counted(sum(len(each.ops) for each in found), 'op')} in all.</p>"
     yield '<div class="tall">'
     for addition in found:
-        numbers = ", ".join(f"{number} {op}" for op, number in addition.counts.items())
         summary = f"{addition.scope}: {counted(len(addition.ops), 'op')}"
         yield (
             f"<details><summary><code>{escape(summary)}</code></summary>"
-            f"<p>{escape(addition.words)}</p><p>{escape(numbers)}</p>"
+            f"<p>{escape(addition.words)}</p><p>{escape(addition.counts)}</p>"
             f"<pre>{escape(_mlir(addition))}</pre></details>"
         )
     yield "</div>"
