@@ -35,6 +35,7 @@ from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
     batch_size,
     chained,
+    where,
     with_statistics,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
@@ -238,11 +239,10 @@ def _averaging(
 
     def update(updates: Any, state: AdamState, params: Any, given: Given) -> tuple[Any, AdamState]:
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
-        m, v = (
-            ema_update(state.m, gradient, b1),
-            ema_update(state.v, moment.of(gradient, given), b2),
-        )
-        v = _where_known(v, state.v, given) if moment.is_estimate else v
+        m = ema_update(state.m, gradient, b1)
+        v = ema_update(state.v, moment.of(gradient, given), b2)
+        if moment.is_estimate:  # One example alone, as a short last batch may be, has none.
+            v = where(jnp.asarray(batch_size(given)) >= 2, v, state.v)
         directions = jax.tree.map(divided, ema_value(m), ema_value(v))
         if moment.is_estimate:  # Before the first one nothing is known to divide by: no step.
             directions = jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions)
@@ -255,22 +255,11 @@ def _averaging(
     return with_statistics(statistics, init, update)
 
 
-def _where_known(new: EMAState, old: EMAState, given: Given) -> EMAState:
-    """The new average where there are two examples to estimate from, which may show at run time.
-
-    One alone, as a short last batch may be, leaves it as it was.
-    """
-    known = jnp.asarray(batch_size(given)) >= 2
-    return jax.tree.map(lambda x, y: jnp.where(known, x, y), new, old)
-
-
 def _clipped(gradient: Any, given: Given, clip_norm: float | None) -> tuple[Any, Given]:
     """The gradient and its second moment, as if all examples were scaled as their mean is."""
-    norms = (
-        [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)] if clip_norm is not None else []
-    )
-    if clip_norm is None or not norms:
+    if clip_norm is None or not jax.tree.leaves(gradient):
         return gradient, given
+    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)]
     factor = clip_norm / at_least(joint_norm(norms)[0], clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}
