@@ -13,7 +13,7 @@ import optax
 from jax import lax
 
 from hlo_surgery.optimizers.aggregators import of_statistics
-from hlo_surgery.optimizers.learning_rates import check_microbatches, check_optimizer
+from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.optimizers.required import (
     Given,
     MissingStatistic,
@@ -25,6 +25,7 @@ from hlo_surgery.optimizers.required import (
     zero_statistic,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
+from hlo_surgery.requests.options import positive_integer
 from hlo_surgery.statistics.derived import Statistic
 
 NOT_PASSED_ON = (
@@ -229,7 +230,7 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     >>> float(updates)
     -0.25
     """
-    check_microbatches(every_k)
+    positive_integer("every_k", every_k, "the number of microbatches of every step")
     check_optimizer(optimizer)
     optimizer = of_statistics(optimizer)
     inner = optax.with_extra_args_support(optimizer)

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import jax
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.plan import listing
 from hlo_surgery.requests.leaves import is_array, kind_of
+from hlo_surgery.requests.options import positive_integer
 
 # How many different numbers of examples a message names.
 SIZES = 3
@@ -109,11 +109,7 @@ def example_count(sizes: Mapping[str, int], rows_per_example: int, help: str = "
     >>> example_count({"pairs": 6, "weights": 3}, 2)
     3
     """
-    rows = integer_of(rows_per_example)
-    if rows is None:
-        raise TypeError(f"rows_per_example is {rows_per_example!r}; it is an integer")
-    if rows < 1:
-        raise ValueError(f"rows_per_example is {rows_per_example}; each example has a row at least")
+    rows = positive_integer("rows_per_example", rows_per_example, "how many rows an example has")
     most = max(sizes.values())
     if most % rows:
         raise ValueError(
@@ -240,18 +236,18 @@ def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
     """The axis that `keyword` has for an array, from the front; None where there is none."""
     if axis is None or not is_array(leaf):
         return None
-    if not isinstance(axis, int):
+    if isinstance(axis, bool) or not isinstance(axis, int):
         raise TypeError(
             f"{keyword} holds {axis!r}; an example axis is an integer, or None for a leaf without "
             "examples"
         )
-    rank = len(kind_of(leaf).shape)
-    if not -rank <= axis < rank:
+    shape = kind_of(leaf).shape
+    if not -len(shape) <= axis < len(shape):
         raise ValueError(
-            f"{name} has shape {kind_of(leaf).shape}: there is no example axis {axis}; give a leaf "
-            "without examples None in in_axes, which is a pytree prefix of the batch arguments"
+            f"{name} has shape {shape}: there is no example axis {axis}; give a leaf without "
+            f"examples None in {keyword}, which is a pytree prefix"
         )
-    return axis % rank
+    return axis % len(shape)
 
 
 def _is_none(x: Any) -> bool:
