@@ -41,8 +41,11 @@ def leaf_axes(
     axes: dict[Key, list[int | None]] = {
         key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
     }
-    chosen = argument_entries("in_axes", in_axes, args, kwargs, batch, fun)
-    for key, in_axis in chosen.items():
+    names = _names_of(fun)
+    chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
+    for key, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
         axes[key] = _argument_axes(in_axis, given[key], key)
     flat = [axis for part in axes.values() for axis in part]
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
@@ -60,19 +63,6 @@ def leaf_axes(
 def arguments_by_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, Any]:
     """Each argument by its position or name, in the order of the leaves of (args, kwargs)."""
     return {**dict(enumerate(args)), **dict(sorted(kwargs.items()))}
-
-
-def argument_entries(
-    name: str,
-    entries: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    batch: Sequence[Key],
-    fun: Callable[..., Any] | None = None,
-) -> dict[Key, Any]:
-    """The entry for each batch argument, by its position or name; `entries` are called so."""
-    chosen = _given_keys(batch, len(args), list(kwargs), fun)
-    return dict(zip(chosen, _one_for_each(name, entries, chosen), strict=True))
 
 
 def named_arrays(given: Mapping[Key, Any]) -> list[tuple[str, Any]]:
@@ -155,35 +145,23 @@ def batch_keys(
     return [*chosen, *names]
 
 
-def _given_keys(
-    batch: Sequence[Key], count: int, keywords: Sequence[str], fun: Callable[..., Any] | None
-) -> list[Key]:
-    """The keys as the arguments were given: a position, or the name of what is in `keywords`."""
-    names = _names_of(fun)
-    chosen = [_given_key(key, count, keywords, names) for key in batch]
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
-    return chosen
-
-
 def _given_key(key: Key, count: int, keywords: Sequence[str], names: Sequence[str]) -> Key:
+    """The argument as it was given, by position or by name. Raises ValueError where it was not."""
+    other: Key = key
     if isinstance(key, str):
-        place = names.index(key) if key in names else count
-        if key not in keywords and place >= count:
-            raise ValueError(
-                f"batch_argnames names {key!r}, which no argument was given for; by name there "
-                f"are {', '.join(keywords) or 'none'}"
-            )
-        return key if key in keywords else place
-    if -count <= key < count:
-        return key % count
-    name = names[key] if 0 <= key < len(names) else None
-    if name not in keywords or name is None:
-        how = f"; name those in batch_argnames: {', '.join(keywords)}" if keywords else ""
-        raise ValueError(
-            f"batch_argnums names argument {key}; {count} positional ones were given{how}"
-        )
-    return name
+        other = names.index(key) if key in names else key
+    elif 0 <= key < len(names):
+        other = names[key]
+    for way in (key, other):
+        if way in keywords:
+            return way
+        if isinstance(way, int) and -count <= way < count:
+            return way % count
+    keyword = "batch_argnames" if isinstance(key, str) else "batch_argnums"
+    raise ValueError(
+        f"{keyword} names argument {key!r}; {count} positional ones were given, and by name "
+        f"(batch_argnames) {', '.join(keywords) or 'none'}"
+    )
 
 
 def _names_of(fun: Callable[..., Any] | None) -> list[str]:
@@ -195,15 +173,17 @@ def _names_of(fun: Callable[..., Any] | None) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _one_for_each(name: str, in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
+def _one_for_each(in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
-    if type(in_axes) in (tuple, list) and len(in_axes) != len(chosen):
+    if type(in_axes) not in (tuple, list):
+        return [in_axes] * len(chosen)
+    if len(in_axes) != len(chosen):
         raise ValueError(
-            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments "
+            f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments "
             f"({', '.join(map(str, chosen))}); pass one for each, or say by batch_argnums or "
             "batch_argnames which they are"
         )
-    return list(in_axes) if type(in_axes) in (tuple, list) else [in_axes] * len(chosen)
+    return list(in_axes)
 
 
 def _argument_axes(in_axis: Any, argument: Any, key: Key) -> list[int | None]:
