@@ -24,6 +24,7 @@ from hlo_surgery.frameworks.models import (
     without_fixed_numbers,
 )
 from hlo_surgery.frameworks.nnx_models import changed_values, is_model, update_models, values_of
+from hlo_surgery.lowered_function import named_mesh, running_here
 from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.learning_rates import check_optimizer
@@ -33,7 +34,6 @@ from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
 from hlo_surgery.requests.request import check_words
 from hlo_surgery.statistics.derived import Statistic
-from hlo_surgery.users_functions import named_mesh, running_here
 
 # The parameters, or the model that has them, and the loss' other arguments, by position and name.
 Given = tuple[Any, Sequence[Any], Mapping[str, Any]]
