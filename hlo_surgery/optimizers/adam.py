@@ -53,6 +53,7 @@ class Moment(NamedTuple):
     """
 
     of: Callable[[Any, Given], Any]
+    statistics: Needed = SECOND_MOMENT
     is_estimate: bool = False
 
 
@@ -93,7 +94,7 @@ def adam(
     -0.1
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer({}, Moment(squared_mean), constants, learning_rate, weight_decay)
+    return _optimizer(OF_THE_MEAN, constants, learning_rate, weight_decay)
 
 
 def micro_adam(
@@ -112,7 +113,7 @@ def micro_adam(
     'second_moment'
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, Moment(_mean_square), constants, learning_rate, weight_decay)
+    return _optimizer(Moment(_mean_square), constants, learning_rate, weight_decay)
 
 
 def micro_adam_var(
@@ -141,9 +142,8 @@ def micro_adam_var(
     -0.0354
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    return _optimizer(
-        SECOND_MOMENT, Moment(_variance, is_estimate=True), constants, learning_rate, weight_decay
-    )
+    moment = Moment(_variance, is_estimate=True)
+    return _optimizer(moment, constants, learning_rate, weight_decay)
 
 
 def micro_adam_msq(
@@ -173,18 +173,16 @@ def micro_adam_msq(
     -0.1155
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    return _optimizer(
-        SECOND_MOMENT,
-        Moment(_mean_squared, is_estimate=True),
-        constants,
-        learning_rate,
-        weight_decay,
-    )
+    moment = Moment(_mean_squared, is_estimate=True)
+    return _optimizer(moment, constants, learning_rate, weight_decay)
 
 
 def squared_mean(gradient: Any, given: Given) -> Any:
     """The paper's nu_adam."""
     return jax.tree.map(squared_magnitude, gradient)
+
+
+OF_THE_MEAN = Moment(squared_mean, {})
 
 
 def _mean_square(gradient: Any, given: Given) -> Any:
@@ -211,23 +209,20 @@ def _two_or_more(given: Given) -> estimators.BatchSize:
 
 def of_gradients(constants: AdamConstants) -> StatisticsTransformation:
     """Adam's directions from gradients of any kind, without a learning rate."""
-    return _averaging({}, Moment(squared_mean), constants)
+    return _averaging(OF_THE_MEAN, constants)
 
 
 def _optimizer(
-    statistics: Needed,
     moment: Moment,
     constants: AdamConstants,
     learning_rate: LearningRate,
     weight_decay: LearningRate,
 ) -> StatisticsTransformation:
-    directions = _averaging(statistics, moment, constants)
-    return chained(statistics, directions, *stepping(learning_rate, weight_decay))
+    steps = stepping(learning_rate, weight_decay)
+    return chained(moment.statistics, _averaging(moment, constants), *steps)
 
 
-def _averaging(
-    statistics: Needed, moment: Moment, constants: AdamConstants
-) -> StatisticsTransformation:
+def _averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransformation:
     b1, b2, eps, eps_root, clip_norm, max_ratio = constants
     check_decay("b1", b1)
     check_decay("b2", b2)
@@ -252,7 +247,7 @@ def _averaging(
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
         return m / (root if max_ratio is None else jnp.maximum(root, jnp.abs(m) / max_ratio))
 
-    return with_statistics(statistics, init, update)
+    return with_statistics(moment.statistics, init, update)
 
 
 def _clipped(gradient: Any, given: Given, clip_norm: float | None) -> tuple[Any, Given]:
