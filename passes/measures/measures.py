@@ -241,28 +241,8 @@ class Variance(Defined):
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """Moved as the gradient is, and scaled by the square of what that is scaled by."""
-        return variance_behind(tail, {made: stack}, known, wide_dtype(dtype_of(made)))
-
-
-def variance_behind(
-    sliced: GradientSlice,
-    variances: Mapping[Value, jax.Array],
-    given: Mapping[Input, jax.Array],
-    dtype: jnp.dtype,
-    powers: Mapping[Value, jax.Array] | None = None,
-) -> jax.Array:
-    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see
-    `moved_statistic`.
-    """
-    return moved_statistic(
-        sliced,
-        variances,
-        given,
-        lambda x: squared_magnitude(x.astype(dtype)),
-        dtype,
-        jnp.zeros_like,
-        powers,
-    )
+        dtype, nothing = wide_dtype(dtype_of(made)), jnp.zeros_like
+        return moved_statistic(tail, {made: stack}, known, squared_magnitude, dtype, nothing)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import jax
+
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
     Measure,
@@ -16,15 +18,7 @@ from hlo_surgery.passes.strategies.square_operands import (
     is_squarable,
     squared_mean,
 )
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Computed,
-    Known,
-    Measured,
-    Strategy,
-    Task,
-    one_by_one,
-)
+from hlo_surgery.passes.strategies.strategy import Asked, Known, Strategy, Task, each_measure
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -62,24 +56,16 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(seconds, held)
 
 
-def _emit(asked: Asked, known: Known) -> Computed:
-    task, examples = asked.task, asked.task.examples
-    given = {key: known[key[0]] for key in task.function.inputs}
-    over = (task.dtype, examples.count(known), examples.is_mean, examples.flags(known))
-    measured: Measured = {}
-    for measure in asked.measures:
-        if isinstance(measure, MeanOf | TokenMeanOf):
-            phi = precise_phi(measure.phi, task.dtype)
-            measured[measure] = squared_mean(task.sliced, given, phi, *over)
-        else:
-            measured[measure] = centred_variance(task.sliced, given, *over)
-    return Computed(measured)
+def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    if isinstance(measure, MeanOf | TokenMeanOf):
+        return squared_mean(asked.task, known, precise_phi(measure.phi, asked.task.dtype))
+    return centred_variance(asked.task, known)
 
 
 SQUARE = Strategy(
     "square",
     _applies,
     _predict,
-    one_by_one(_emit),
+    each_measure(_emit),
     words="the contraction once more, of its operands each with the function applied",
 )
