@@ -33,9 +33,10 @@ from hlo_surgery.passes.measures.measures import Phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import (
-    along_examples,
     beyond_products,
+    of_real_examples,
     weighted_site,
+    widened_numbers,
 )
 from hlo_surgery.passes.strategies.strategy import Known, Task
 from hlo_surgery.passes.terms.contract_monomials import balanced
@@ -154,7 +155,7 @@ def weighted_squares(
         return squared_magnitude(x.astype(task.dtype))
 
     def at_site(site: Step, operands: list[jax.Array], power: Any) -> jax.Array:
-        own = weighted_site(site, list(map(_widened_numbers, operands)), {}, weights, finite)
+        own = weighted_site(site, list(map(widened_numbers, operands)), {}, weights, finite)
         return _squared_site(site, own, phi, scale, finite, (1.0, power))
 
     def of_padding(x: jax.Array) -> jax.Array:
@@ -163,11 +164,6 @@ def weighted_squares(
     scale = phi(jnp.asarray(task.examples.factor(known)))
     moved = _behind_sites(task, known, at_site, phi, of_padding)
     return beyond_products(moved, task.sliced, weights)
-
-
-def _widened_numbers(x: jax.Array) -> jax.Array:
-    """Widened, but for indices."""
-    return widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def _squared_site(
@@ -188,25 +184,18 @@ def _squared_site(
         dims = ((left.summed, right.summed), (left.batch, right.batch))
         first, second = _balanced(site, operands, phi, power)
         factors = zip((first * mantissa, second), site.inputs, strict=True)
-        lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
+        lhs, rhs = (of_real_examples(phi(x), axis, real, {}) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, dims, precision(op), preferred_element_type=lhs.dtype)
     number = 2 if op.name == "stablehlo.scatter" else 0
     own = phi(raised(operands[number], power) * mantissa)
-    terms = of_real_examples(own, site.inputs[number][1], real)
+    terms = of_real_examples(own, site.inputs[number][1], real, {})
     if op.name == "stablehlo.reduce":
         return jnp.sum(terms, contracted(op)[0].summed) * scale
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, _ = operands
     return scattered(jnp.zeros_like(base), indices, (terms * scale).astype(base.dtype))[0]
-
-
-def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
-    """The examples of an operand that are no padding; zero for the others."""
-    if real is None or not holds_all(axis):
-        return x
-    return jnp.where(along_examples(real, axis, x, {}), x, jnp.zeros_like(x))
 
 
 def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
@@ -290,9 +279,9 @@ def _of_product(first: Centred, second: Centred, contract: Contract, size: Any) 
 
 def _centred(x: jax.Array, dims: Dims, axis: Axis, size: Any, real: jax.Array | None) -> Centred:
     """An operand without padding, its mean over the examples, and how far off each is from that."""
-    kept = of_real_examples(x, axis, real)
+    kept = of_real_examples(x, axis, real, {})
     mean = jnp.sum(kept, dims, keepdims=True) / size
-    return kept, mean, of_real_examples(kept - mean, axis, real)
+    return kept, mean, of_real_examples(kept - mean, axis, real, {})
 
 
 def _squares(first: Centred, second: Centred, contract: Contract) -> jax.Array:
