@@ -130,14 +130,10 @@ class Padding:
 
 def without_padding(rows: jax.Array, padding: Padding | None) -> jax.Array:
     """Rows [B, ...], zero for padding."""
-    return rows_where(None if padding is None else padding.real, rows)
-
-
-def rows_where(counted: jax.Array | None, rows: jax.Array) -> jax.Array:
-    """Rows [B, ...], zero where they are not `counted`, [B]; None where all are."""
-    if counted is None:
+    if padding is None:
         return rows
-    return jnp.where(counted.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros_like(rows))
+    real = padding.real.reshape(-1, *[1] * (rows.ndim - 1))
+    return jnp.where(real, rows, jnp.zeros_like(rows))
 
 
 def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -59,20 +59,6 @@ def _drawn(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> j
     return 1 - 2 * bits.reshape(count, shape[1] * WORD_BITS)[:, :k].astype(jnp.int32)
 
 
-def signs_of(seed: int, k: int, shape: Sequence[int], dims: Sequence[int]) -> jax.Array:
-    """Products of signs along some of an array's dimensions, [elements, k].
-
-    A dimension goes by its place from the end, and one of size 1 has no signs: a slice of a stack
-    has those that it would have alone.
-    """
-    found = jnp.ones((1, k), jnp.float32)
-    for d in dims:
-        if shape[d] != 1:
-            own = random_signs(seed, (DIMENSIONS, len(shape) - d), shape[d], k)
-            found = (found[:, None] * own).reshape(-1, k)
-    return found
-
-
 Dims = tuple[int, ...]
 # As many elements of a gradient have their signs in memory at once where each has k of its own.
 BLOCK = 1 << 14
@@ -107,8 +93,19 @@ class Projected(RowMeasure):
         return Taking(flops=2 * kind.size * self.k)
 
     def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
-        """Of the elements along these of a gradient's dimensions, [elements, k], float32."""
-        return signs_of(self.seed, self.k, shape, dims)
+        """Of the elements along these of a gradient's dimensions, products of signs, [elements, k],
+        float32.
+
+        A dimension goes by its place from the end, and one of size 1 has no signs: a slice of a
+        stack has those that it would have alone.
+        """
+        found = jnp.ones((1, self.k), jnp.float32)
+        for d in dims:
+            if shape[d] != 1:
+                place = DIMENSIONS, len(shape) - d
+                own = random_signs(self.seed, place, shape[d], self.k)
+                found = (found[:, None] * own).reshape(-1, self.k)
+        return found
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """Where a stack of slices, one behind the other, is split into factors as its slices are,
@@ -117,9 +114,8 @@ class Projected(RowMeasure):
         whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
         is_unchanged = all(link.does is Does.PASSES for link in behind)
         is_one_behind_other = whole[1:] == part[1:] and part[:1] == (1,)
-        if not is_unchanged or not is_one_behind_other:
-            return False
-        return sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
+        alike = sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
+        return is_unchanged and is_one_behind_other and alike
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """From the projections of all slices, [steps, B, ...]."""
@@ -181,7 +177,5 @@ def _is_stack_of_vectors(whole: Sequence[int], part: Sequence[int]) -> bool:
     """Whether slices have one factor, and the stack of them the steps as another; of numbers the
     stack is a vector, of one factor.
     """
-    is_vector = len(whole) == 1
-    return (
-        not is_vector and not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))
-    )
+    others = tuple(range(1, len(whole)))
+    return bool(others) and not sides(part)[1] and sides(whole) == ((0,), others)
