@@ -196,9 +196,8 @@ def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
     """The same, but gradients of one loop take as many examples at once as the largest may."""
     common = dict(chosen)
     for group in _groups({i: one for i, one in chosen.items() if one.made_by(LOOP)}):
-        chunk = min(chosen[i].schedule.chunk for i in group)
-        for i in group:
-            common[i] = replace(chosen[i], schedule=replace(chosen[i].schedule, chunk=chunk))
+        schedule = _in_common([chosen[i].schedule for i in group])
+        common |= {i: replace(chosen[i], schedule=schedule) for i in group}
     return common
 
 

@@ -60,7 +60,7 @@ from hlo_surgery.passes.strategies.strategy import (
 from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
 from hlo_surgery.passes.terms.scaling import times_power_of_two
 from hlo_surgery.passes.terms.slice_functions import over_examples
-from hlo_surgery.passes.terms.steps import contracted
+from hlo_surgery.passes.terms.steps import GradientSlice, Step, contracted
 
 # What makes an element of the elements at the same place, and what kernels have.
 ARITHMETIC = ("add", "sub", "mul", "div", "neg", "abs", "sign", "max", "min", "floor", "ceil")
@@ -186,56 +186,39 @@ MOST_EXAMPLES = 1 << 14
 
 def _applies(task: Task, measure: Measure) -> bool:
     """Whether an example's gradient is one product of two matrices, moved as a whole and times a
-    number, and the measure takes what a tile of it tells.
+    number, and the measure is the mean of what a tile of it tells.
     """
-    path = _only_path(task)
-    return path is not None and _is_one_product(task, path) and _is_by_tiles(task, measure)
-
-
-def _only_path(task: Task) -> Einsum | None:
-    """From the only site to the gradient, but in the site's own order."""
-    alone = len(task.sliced.sites) == 1
-    einsums = einsums_of(task.sliced) if alone else []
-    return replace(einsums[0], order=None) if len(einsums) == 1 else None
-
-
-def _is_one_product(task: Task, path: Einsum) -> bool:
-    op = path.site.op
-    dense = op.name == "stablehlo.dot_general"
-    return dense and _fits(task, op) and _sums_examples(path) and _only_moves(task)
-
-
-def _fits(task: Task, op: mlir.Operation) -> bool:
-    """Whether a kernel can contract these operands."""
-    shapes = [mlir.shape(value) for value in op.operands]
-    kinds = [str(dtype_of(value)) for value in [*op.operands, op.results[0]]]
-    sizes = list(map(math.prod, [*shapes, mlir.shape(op.results[0])]))
-    return (
-        all(kind in OPERANDS for kind in kinds)
-        and all(0 < size < MOST_ELEMENTS for size in sizes)
-        and task.examples.size <= MOST_EXAMPLES
-    )
-
-
-def _sums_examples(path: Einsum) -> bool:
-    """Whether both operands hold the examples along what is contracted."""
-    dims = zip(contracted(path.site.op).values(), path.site.inputs, strict=True)
-    return all(isinstance(axis, PerExample) and axis.dim in own.summed for own, (_, axis) in dims)
-
-
-def _only_moves(task: Task) -> bool:
-    """Whether nothing stands beside the products at the end."""
-    links = [reading_of(step, task.sliced.made) for step in task.sliced.tail]
-    return all(link is not None and link.does is not Does.PADS for link in links)
-
-
-def _is_by_tiles(task: Task, measure: Measure) -> bool:
-    """Whether it is the mean of a function that kernels can take of tiles."""
-    if not isinstance(measure, MeanOf):
+    if not isinstance(measure, MeanOf) or not _is_one_product(task.sliced):
         return False
     # Mosaic asks for the device that is here to lower a sign.
     lacking = ["sign"] if task.device.kernels == "mosaic" else []
-    return is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
+    is_by_tiles = is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
+    return is_by_tiles and task.examples.size <= MOST_EXAMPLES
+
+
+def _is_one_product(sliced: GradientSlice) -> bool:
+    """Whether nothing stands beside the products of its only site, which kernels can contract."""
+    if len(sliced.sites) != 1 or len(einsums_of(sliced)) != 1:
+        return False
+    (site,) = sliced.sites
+    links = [reading_of(step, sliced.made) for step in sliced.tail]
+    only_moves = all(link is not None and link.does is not Does.PADS for link in links)
+    return site.op.name == "stablehlo.dot_general" and only_moves and _fits(site)
+
+
+def _fits(site: Step) -> bool:
+    """Whether a kernel can contract these operands, along dimensions that hold the examples."""
+    values = [*site.op.operands, site.op.results[0]]
+    kinds = all(str(dtype_of(value)) in OPERANDS for value in values)
+    sizes = all(0 < math.prod(mlir.shape(value)) < MOST_ELEMENTS for value in values)
+    dims = zip(contracted(site.op).values(), site.inputs, strict=True)
+    sums = all(isinstance(axis, PerExample) and axis.dim in own.summed for own, (_, axis) in dims)
+    return kinds and sizes and sums
+
+
+def _path(task: Task) -> Einsum:
+    """From the only site to the gradient, but in the site's own order."""
+    return replace(einsums_of(task.sliced)[0], order=None)
 
 
 def _phi(measure: MeanOf) -> Phi:
@@ -244,9 +227,7 @@ def _phi(measure: MeanOf) -> Phi:
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """All that it makes, and the gradient, in one kernel."""
-    path = _only_path(task)
-    assert path is not None
-    return predicted(task, path, len(measures))
+    return predicted(task, _path(task), len(measures))
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
@@ -261,8 +242,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
     means = [measure for measure in asked.measures if isinstance(measure, MeanOf)]
     phis = [_phi(measure) for measure in means]
     sums = _sums(task, known, phis, [], task.examples.flags(known), reuse)
-    count, path = task.examples.count(known), _only_path(task)
-    assert path is not None
+    count, path = task.examples.count(known), _path(task)
     measured: Measured = {
         measure: measure.whole(_moved(task, path, x), count)
         for measure, x in zip(means, sums, strict=False)
@@ -277,10 +257,8 @@ def weighted_sum(
     `finite` alone.
     """
     task = chosen.task
-    path = _only_path(task)
-    assert path is not None
     (total,) = _sums(task, known, [phi or (lambda g: g)], [weights], finite)
-    return _moved(task, path, total)
+    return _moved(task, _path(task), total)
 
 
 def _sums(
@@ -294,8 +272,7 @@ def _sums(
     """Sums over the examples that are `counted` of each function of w_b g_b, [batch, D, F], by the
     kernel of the device; where it has none, interpreted. Last, if `plain`, of the products alone.
     """
-    path = _only_path(task)
-    assert path is not None
+    path = _path(task)
     factors = [*_scales(task, path, known), *weights]
     last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
 
