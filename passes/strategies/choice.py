@@ -62,13 +62,11 @@ def compute_measures(
                 with within("output", [one.task.name for one in asked]):
                     made = emitted(strategy, asked, known, calls)
                 for i, more in zip(group, made, strict=True):
-                    computed[i] = _joined(computed[i], more, chosen[i].reuse)
+                    one = computed[i]
+                    gradient = more.gradient if one.gradient is None else one.gradient
+                    reused = gradient if chosen[i].reuse else None
+                    computed[i] = Computed(one.measured | more.measured, reused)
     return computed
-
-
-def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:
-    gradient = more.gradient if one.gradient is None else one.gradient
-    return Computed(one.measured | more.measured, gradient if reuse else None)
 
 
 SEVERAL_DEVICES = (

@@ -278,8 +278,10 @@ def _sums(
 
     def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
         g = reduce(operator.mul, numbers[:last], own)
-        kept = [_of_real(phi(g), *numbers[last:]) for phi in phis]
-        return [*kept, own] if plain else kept
+        found = [phi(g) for phi in phis]
+        for real in numbers[last:]:
+            found = [jnp.where(real > 0, x, jnp.zeros_like(x)) for x in found]
+        return [*found, own] if plain else found
 
     spread = [jnp.broadcast_to(jnp.asarray(x, WORD), task.examples.size) for x in columns]
     operands = _operands(task, path, known)
@@ -288,7 +290,9 @@ def _sums(
 
     def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
-        return by(products, interpret=task.device.kernels is None)
+        # Kernels count in 32 bits.
+        with jax.enable_x64(False):
+            return by(products, interpret=task.device.kernels is None)
 
     if operands[0].shape[1] == 1:
         return run(*(x[:, 0] for x in operands))
@@ -326,10 +330,6 @@ def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     half = jnp.trunc(exponent / 2)
     one = jnp.ones_like(mantissa)
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
-
-
-def _of_real(taken: jax.Array, *real: jax.Array) -> jax.Array:
-    return jnp.where(real[0] > 0, taken, jnp.zeros_like(taken)) if real else taken
 
 
 def _moved(task: Task, path: Einsum, x: jax.Array) -> jax.Array:
