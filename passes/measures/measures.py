@@ -32,7 +32,14 @@ from hlo_surgery.passes.measures.moments import (
     squared_magnitude,
     without_padding,
 )
-from hlo_surgery.passes.terms.epilogue import Link, Phi, keeps_norms, moved_statistic, only_moves
+from hlo_surgery.passes.terms.epilogue import (
+    Does,
+    Link,
+    Phi,
+    keeps_norms,
+    moved_statistic,
+    only_moves,
+)
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.passes.terms.steps import GradientSlice, Input
 
@@ -76,6 +83,12 @@ class Measure:
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
         raise NotImplementedError
+
+
+def stacks_as_it_is(behind: Sequence[Link], write: Operation) -> bool:
+    """Whether a loop stacks slices one behind the other, and nothing is done to the stack."""
+    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    return all(link.does is Does.PASSES for link in behind) and [*part] == [1, *whole[1:]]
 
 
 class OfPositions(Measure):
@@ -122,18 +135,10 @@ class Defined(Measure, ABC):
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
         count = g.shape[0] if padding is None else padding.count
-        mean = _mean(g, padding, count) if self.is_about_mean else None
-        rows = self.rows(g, padding, mean)
+        real = partial(without_padding, padding=padding)
+        mean = jnp.sum(real(widened(g)), 0) / count if self.is_about_mean else None
+        rows = jax.tree.map(real, jax.vmap(self.each, (0, None))(g, mean))
         return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, count)
-
-    def rows(self, g: jax.Array, padding: Padding | None, mean: jax.Array | None = None) -> Any:
-        """What is taken of each example, [B, ...], zero for padding."""
-        rows = jax.vmap(self.each, (0, None))(g, mean)
-        return jax.tree.map(partial(without_padding, padding=padding), rows)
-
-
-def _mean(g: jax.Array, padding: Padding | None, count: Any) -> jax.Array:
-    return jnp.sum(without_padding(widened(g), padding), 0) / count
 
 
 def summed_rows(rows: jax.Array) -> jax.Array:
@@ -184,7 +189,7 @@ class MeanOf(Defined):
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Phi of it."""
-        return precise(self.phi, gradient)
+        return precise_phi(self.phi, wide_dtype(gradient.dtype))(gradient)
 
     def whole(self, taken: jax.Array, count: Any) -> jax.Array:
         """A count-th of the sum."""
@@ -313,13 +318,11 @@ class TokenNorms(PerToken):
     """The norm of each position's own share of the gradient, [B, *positions]."""
 
 
-def precise(phi: Phi, g: jax.Array) -> jax.Array:
-    """Phi of gradients, computed in at least float32 and returned in that precision."""
-    wide = widened(g)
-    found = as_asked(phi)(wide)
-    return found.astype(wide.dtype if jnp.iscomplexobj(found) else jnp.finfo(wide.dtype).dtype)
-
-
 def precise_phi(phi: Phi, dtype: jnp.dtype) -> Phi:
     """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
-    return lambda gradients: precise(phi, gradients.astype(dtype))
+
+    def of(gradients: jax.Array) -> jax.Array:
+        found = as_asked(phi)(gradients.astype(dtype))
+        return found.astype(dtype if jnp.iscomplexobj(found) else jnp.finfo(dtype).dtype)
+
+    return of

@@ -22,8 +22,8 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Known, RowMeasure, Taking
-from hlo_surgery.passes.terms.epilogue import Does, Link
+from hlo_surgery.passes.measures.measures import Known, RowMeasure, Taking, stacks_as_it_is
+from hlo_surgery.passes.terms.epilogue import Link
 from hlo_surgery.passes.terms.steps import GradientSlice
 
 WORD_BITS = 32
@@ -112,10 +112,8 @@ class Projected(RowMeasure):
         or into steps and slices.
         """
         whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
-        is_unchanged = all(link.does is Does.PASSES for link in behind)
-        is_one_behind_other = whole[1:] == part[1:] and part[:1] == (1,)
         alike = sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
-        return is_unchanged and is_one_behind_other and alike
+        return stacks_as_it_is(behind, write) and alike
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """From the projections of all slices, [steps, B, ...]."""

@@ -62,6 +62,17 @@ BEFORE_HELP = (
 )
 
 
+TWO_WAYS = (
+    "it is used in two ways that have no factors in common, as a table is that is looked up and "
+    "multiplied by"
+)
+PART = "this uses a part of it alone"
+NO_ORDER = (
+    "its axes, in the order that they have, are not first those of one factor and then those of "
+    "the other"
+)
+
+
 class _Unmet(NamedTuple):
     """`what` is not as it has to be, made by `op`; `help`: a way out beside the measure's own."""
 
@@ -117,15 +128,10 @@ def _no_sides(task: Task) -> Iterator[_Unmet]:
     kinds = [own for _, own in sides if own is not None]
     odd = [e.site.op for e, own in sides if own is not None and own != kinds[0]]
     for op in odd:
-        what = (
-            "it is used in two ways that have no factors in common, as a table is that is looked "
-        )
         where = source_line(task.einsums[0].site.op)
-        yield _Unmet(op, f"{what}up and multiplied by; the other way at {where}", USES_HELP)
+        yield _Unmet(op, f"{TWO_WAYS}; the other way at {where}", USES_HELP)
     for e in (e for e, own in sides if own is None):
-        what = "its axes, in the order that they have, are not first those of one factor and then "
-        part = "this uses a part of it alone"
-        yield _Unmet(e.pad or e.site.op, part if e.pad else f"{what}those of the other")
+        yield _Unmet(e.pad or e.site.op, PART if e.pad else NO_ORDER)
 
 
 def _applies(task: Task, measure: Measure) -> bool:
