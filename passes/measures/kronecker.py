@@ -111,13 +111,9 @@ class KroneckerFactor(OfPositions):
         "second_moment of it: a diagonal, which is exact everywhere"
     )
     join: ClassVar[Join | None] = MEANS
+    name: ClassVar[str] = "kronecker_factors"
     side: Side
     form: Form
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        return "kronecker_factors"
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """Where slices are stacked one behind the other, as they are."""

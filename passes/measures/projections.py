@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.measures import Known, RowMeasure, Taking, stacks_as_it_is
 from hlo_surgery.passes.terms.epilogue import Link
-from hlo_surgery.passes.terms.steps import GradientSlice
+from hlo_surgery.passes.terms.steps import Dims, GradientSlice
 
 WORD_BITS = 32
 # So many are constants of the program, a byte each: to draw them, a TPU takes longer than for a
@@ -59,7 +60,6 @@ def _drawn(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> j
     return 1 - 2 * bits.reshape(count, shape[1] * WORD_BITS)[:, :k].astype(jnp.int32)
 
 
-Dims = tuple[int, ...]
 # As many elements of a gradient have their signs in memory at once where each has k of its own.
 BLOCK = 1 << 14
 SIGN_BYTES = 4
@@ -129,13 +129,9 @@ class Projected(RowMeasure):
 class DenselyProjected(RowMeasure):
     """Each example's gradient by signs of its own for each element, [B, k]."""
 
+    name: ClassVar[str] = "projected"
     k: int
     seed: int
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        return "projected"
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """R' g over the root of k, a block of elements at a time."""

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir.constants import summable, widened
-from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import (
     Defined,
     Gram,
@@ -60,9 +59,7 @@ from hlo_surgery.passes.strategies.strategy import (
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, jointly, over_examples
 
 
-def lifted_gradients(
-    function: SliceFunction, known: Mapping[Value, jax.Array], size: int
-) -> jax.Array:
+def lifted_gradients(function: SliceFunction, known: Known, size: int) -> jax.Array:
     """[B, *parameter]: every example's gradient."""
     return over_examples(function, known, size, function.of_one)
 

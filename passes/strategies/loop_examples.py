@@ -5,7 +5,7 @@ a step takes a chunk of each shard's, and only what has been accumulated is summ
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.emit.rebuild import counted_loop
-from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.strategies.gradient_costs import Schedule
+from hlo_surgery.passes.strategies.strategy import Known
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
     example_positions,
@@ -29,7 +29,7 @@ Take = Callable[..., tuple[Any, Any]]
 
 def looped_gradients(
     function: SliceFunction,
-    known: Mapping[Value, jax.Array],
+    known: Known,
     size: int,
     schedule: Schedule,
     take: Take,

@@ -7,7 +7,6 @@ No example's gradient is in memory, and there is no second backward pass. The sa
 differentiated by w, gives the inner products of every g_b with a direction.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,12 +20,12 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.strategies.strategy import Known
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.site_functions import laid_along_split
 from hlo_surgery.passes.terms.slice_functions import raise_wide
 from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Lifted, Split, Step, is_made
 
-Known = Mapping[Value, jax.Array]
 # Of what these make, every element has a product with each example's weight in it.
 REACHING = ops_of(Kind.MOVES) | {
     f"stablehlo.{name}"

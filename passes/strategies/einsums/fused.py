@@ -18,7 +18,7 @@ Predicted: what a fused kernel takes, by the tiles that it has on the device.
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -72,10 +72,8 @@ CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr"}
 WORDS = frozenset(map(np.dtype, ["float32", "int32", "bool"]))
 TILE = (8, 128)
 
-Function = Callable[[jax.Array], jax.Array]
 
-
-def is_elementwise(function: Function, shape: Sequence[int], but: Sequence[str] = ()) -> bool:
+def is_elementwise(function: Phi, shape: Sequence[int], but: Sequence[str] = ()) -> bool:
     """Whether a function of float32 arrays of this shape is seen to make of a tile what it makes of
     the whole there, by what kernels have, `but` for some ops.
 
@@ -89,7 +87,7 @@ def is_elementwise(function: Function, shape: Sequence[int], but: Sequence[str] 
         return False
 
 
-def _traced(function: Function, shape: tuple[int, ...], known: AbstractSet[str]) -> str | None:
+def _traced(function: Phi, shape: tuple[int, ...], known: AbstractSet[str]) -> str | None:
     """The ops, in words that are the same for any shape; None where some are not elementwise."""
     kind = jax.ShapeDtypeStruct(shape, jnp.float32)
     traced = jax.make_jaxpr(function)(kind)

@@ -30,7 +30,7 @@ from hlo_surgery.passes.measures.kronecker import (
     stacked_axes,
 )
 from hlo_surgery.passes.measures.measures import Measure
-from hlo_surgery.passes.measures.projections import Dims, Projected, sides
+from hlo_surgery.passes.measures.projections import Projected, sides
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum, Sides, common_sides, sides_of
 from hlo_surgery.passes.strategies.einsums.factors import (
     Factors,
@@ -51,6 +51,7 @@ from hlo_surgery.passes.strategies.strategy import (
     Task,
     each_measure,
 )
+from hlo_surgery.passes.terms.steps import Dims
 
 
 def _applies(task: Task, measure: Measure) -> bool:
