@@ -25,6 +25,8 @@ from hlo_surgery.passes.terms.slice_functions import (
 
 # What is summed over the examples, and what is stacked, of one gradient, or several: arrays.
 Take = Callable[..., tuple[Any, Any]]
+# Arrays, each with the dimension that holds the examples, if it has one.
+Exposed = Sequence[tuple[jax.Array, int | None]]
 
 
 def looped_gradients(
@@ -44,16 +46,16 @@ def looped_gradients(
     """
     flags = () if counted is None else (counted,)
     own = [*beside, *flags]
-    dims = [*example_positions(function), *[0] * len(own)]
     arrays = [*exposed_examples(function, known, size), *own]
+    each = list(zip(arrays, [*example_positions(function), *[0] * len(own)], strict=True))
     of_example = _of_example(function, take, len(beside))
     shards = math.gcd(size, schedule.shards)
     count = size // shards
     chunk = min(schedule.chunk, count)
     if shards == chunk == 1:
-        one = _one_taken(of_example, arrays, dims)
+        one = _one_taken(of_example, each)
         return _accumulated(one, size, schedule.written_out)
-    taken = _taken(of_example, arrays, dims, shards)
+    taken = _taken(of_example, each, shards)
     whole = count // chunk * chunk
     sums, stacks = _accumulated(
         lambda number: taken(number * chunk, chunk), whole // chunk, schedule.written_out
@@ -100,25 +102,22 @@ def _accumulated(
     return counted_loop(step, zeros, steps, written_out, made)
 
 
-def _one_taken(
-    of_example: Take, arrays: Sequence[jax.Array], dims: Sequence[int | None]
-) -> Callable[[jax.Array], tuple[Any, Any]]:
+def _one_taken(of_example: Take, each: Exposed) -> Callable[[jax.Array], tuple[Any, Any]]:
     """What is taken of an example by its number, with no `vmap`, and no dimensions of size 1, as on
     one device.
     """
     at = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
-    each = list(zip(arrays, dims, strict=True))
     return lambda number: of_example(*(x if d is None else at(x, number, d) for x, d in each))
 
 
 def _taken(
-    of_example: Take, arrays: Sequence[jax.Array], dims: Sequence[int | None], shards: int
+    of_example: Take, each: Exposed, shards: int
 ) -> Callable[[jax.Array, int], tuple[Any, Any]]:
     """A function of a number and a width: sums over so many examples of each shard from this number
     on, [shards, ...], and rows, [shards, width, ...].
     """
-    pairs = zip(arrays, dims, strict=True)
-    each = [(x if d is None else _split(x, d, shards), d) for x, d in pairs]
+    arrays = [x if d is None else _split(x, d, shards) for x, d in each]
+    dims = [d for _, d in each]
 
     def taken(start: jax.Array, width: int) -> tuple[Any, Any]:
         take = partial(
@@ -127,7 +126,8 @@ def _taken(
             slice_size=width,
             allow_negative_indices=False,
         )
-        chunk = [x if d is None else take(x, axis=d + 1) for x, d in each]
+        pairs = zip(arrays, dims, strict=True)
+        chunk = [x if d is None else take(x, axis=d + 1) for x, d in pairs]
         of_shard = jax.vmap(of_example, dims, axis_size=width)
         added, rows = jax.vmap(of_shard, dims, axis_size=shards)(*chunk)
         return jax.tree.map(partial(_summed, 1), added), rows

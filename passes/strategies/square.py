@@ -28,20 +28,14 @@ def _applies(task: Task, measure: Measure) -> bool:
         case TokenMeanOf():
             return is_squarable(sliced, per_token=True)
         case MeanOf():
-            return is_squarable(sliced) and _factors(task, measure)
+            # The rows of a table that an example does not look up are zero without a product.
+            looked_up = any(site.op.name == "stablehlo.scatter" for site in sliced.sites)
+            factors = is_squarable(sliced) and measure.factors(sliced.value)
+            return factors and (not looked_up or measure.vanishes_at_zero)
         case Variance():
             return is_squarable(sliced) and all(site.op.name in CENTRED for site in sliced.sites)
         case _:
             return False
-
-
-def _factors(task: Task, measure: MeanOf) -> bool:
-    """Whether phi(ab) = phi(a) phi(b) for the gradient's kind of numbers."""
-    # The rows of a table that an example does not look up are zero without a product.
-    looked_up = any(site.op.name == "stablehlo.scatter" for site in task.sliced.sites)
-    if looked_up and measure.factorable and not measure.vanishes_at_zero:
-        return False
-    return measure.factors(task.sliced.value)
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:

@@ -39,8 +39,6 @@ from hlo_surgery.passes.strategies.einsums import mosaic, triton
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum, einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import operands_of, scale_of, scaled_by
 from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products
-from hlo_surgery.passes.strategies.einsums.mosaic import summed_products as by_mosaic
-from hlo_surgery.passes.strategies.einsums.triton import summed_products as by_triton
 from hlo_surgery.passes.strategies.gradient_costs import (
     Predicted,
     Roofline,
@@ -240,12 +238,10 @@ def _emit(asked: Asked, known: Known) -> Computed:
     means = [measure for measure in asked.measures if isinstance(measure, MeanOf)]
     phis = [_phi(measure) for measure in means]
     sums = _sums(task, known, phis, [], task.examples.flags(known), reuse)
-    count, path = task.examples.count(known), _path(task)
-    measured: Measured = {
-        measure: measure.whole(_moved(task, path, x), count)
-        for measure, x in zip(means, sums, strict=False)
-    }
-    return Computed(measured, _gradient(task, path, known, sums[-1]) if reuse else None)
+    count = task.examples.count(known)
+    measured: Measured = {m: m.whole(x, count) for m, x in zip(means, sums, strict=False)}
+    gradient = task.rounded(scaled_by(sums[-1], _path(task), known, 1)) if reuse else None
+    return Computed(measured, gradient)
 
 
 def weighted_sum(
@@ -256,7 +252,7 @@ def weighted_sum(
     """
     task = chosen.task
     (total,) = _sums(task, known, [phi or (lambda g: g)], [weights], finite)
-    return _moved(task, _path(task), total)
+    return total
 
 
 def _sums(
@@ -267,8 +263,9 @@ def _sums(
     counted: jax.Array | None,
     plain: bool = False,
 ) -> list[jax.Array]:
-    """Sums over the examples that are `counted` of each function of w_b g_b, [batch, D, F], by the
-    kernel of the device; where it has none, interpreted. Last, if `plain`, of the products alone.
+    """Sums over the examples that are `counted` of each function of w_b g_b, as the gradient lies,
+    by the kernel of the device; where it has none, interpreted. Last, if `plain`, of the products
+    alone.
     """
     path = _path(task)
     factors = [*_scales(task, path, known), *weights]
@@ -284,17 +281,17 @@ def _sums(
     spread = [jnp.broadcast_to(jnp.asarray(x, WORD), task.examples.size) for x in columns]
     operands = _operands(task, path, known)
     how = _precision(path, operands[0].dtype)
-    by = by_triton if task.device.kernels == "triton" else by_mosaic
+    kernel = triton if task.device.kernels == "triton" else mosaic
 
     def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
         # Kernels count in 32 bits.
         with jax.enable_x64(False):
-            return by(products, interpret=task.device.kernels is None)
+            return kernel.summed_products(products, interpret=task.device.kernels is None)
 
-    if operands[0].shape[1] == 1:
-        return run(*(x[:, 0] for x in operands))
-    return jax.vmap(run, (1, 1))(*operands)
+    is_single = operands[0].shape[1] == 1
+    sums = run(*(x[:, 0] for x in operands)) if is_single else jax.vmap(run, (1, 1))(*operands)
+    return [_moved(task.sliced, x) for x in sums]
 
 
 def _operands(task: Task, path: Einsum, known: Known) -> tuple[jax.Array, jax.Array]:
@@ -330,23 +327,17 @@ def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
 
 
-def _moved(task: Task, path: Einsum, x: jax.Array) -> jax.Array:
+def _moved(sliced: GradientSlice, x: jax.Array) -> jax.Array:
     """[batch, D, F] as the gradient lies."""
-    made = path.site.op.results[0]
+    made = sliced.sites[0].op.results[0]
     known = {made: x.reshape(mlir.shape(made))}
-    for step in task.sliced.tail:
+    for step in sliced.tail:
         link = reading_of(step, known)
         assert link is not None
         value = known[step.inputs[link.sums[0]][0]]
         move = moving(link.op) if link.does is Does.MOVES else None
         known[link.made] = value if move is None else move(value)[0]
-    return known[task.sliced.value]
-
-
-def _gradient(task: Task, path: Einsum, known: Known, total: jax.Array) -> jax.Array:
-    """The minibatch gradient from the sum of the products."""
-    scaled = scaled_by(total, path, known, 1)
-    return task.rounded(_moved(task, path, scaled))
+    return known[sliced.value]
 
 
 FUSED = Strategy(

@@ -164,8 +164,8 @@ def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> ja
     g_b of several positions, or P and Q not over the axes of l and r: each example's own in turn
     """
     task, count = chosen.task, chosen.task.examples.count(known)
-    flat = [side.reshape(-1, *side.shape[stacked_axes(basis) :]) for side in basis]
     if task.examples.size > 1 and common_sides(task.einsums) is not None:
+        flat = [side.reshape(-1, *side.shape[stacked_axes(basis) :]) for side in basis]
         factors = _left_and_right(task, known)
         if _are_along(factors, flat):
             squares = map(_squares_along, factors, flat)

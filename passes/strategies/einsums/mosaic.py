@@ -52,6 +52,12 @@ class Products:
         """P, D and F."""
         return self.a.shape[1], self.a.shape[2], self.d.shape[2]
 
+    def of(self, a: jax.Array, d: jax.Array) -> jax.Array:
+        """Of one example, or of a tile of it: [P, D] and [P, F] to [D, F]."""
+        along = (((0,), (0,)), ((), ()))
+        how = self.precision
+        return lax.dot_general(a, d, along, precision=how, preferred_element_type=WORD)
+
 
 # A register holds 8 x 128 numbers of 32 bits; narrower ones lie in pairs or fours of rows.
 ROWS, LANES = 32, 128
@@ -152,13 +158,7 @@ def _kernel(products: Products, steps: int, *refs: Any) -> None:
         for ref in sums:
             ref[...] = jnp.zeros_like(ref)
 
-    product[...] += lax.dot_general(
-        a[0],
-        d[0],
-        (((0,), (0,)), ((), ())),
-        precision=products.precision,
-        preferred_element_type=WORD,
-    )
+    product[...] += products.of(a[0], d[0])
 
     @pl.when(step == steps - 1)
     def _() -> None:

@@ -94,7 +94,7 @@ def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
 
         def longer(position: jax.Array, own: jax.Array) -> jax.Array:
             taken = pl.ds(position * tiles.positions, tiles.positions)
-            return own + _dot(a[example, taken, rows], d[example, taken, columns], products)
+            return own + products.of(a[example, taken, rows], d[example, taken, columns])
 
         return lax.fori_loop(0, a.shape[1] // tiles.positions, longer, nothing)
 
@@ -108,9 +108,3 @@ def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
     found = lax.fori_loop(first, first + count, with_example, (nothing,) * products.sums)
     for ref, total in zip(made, found, strict=True):
         ref[part, rows, columns] = total
-
-
-def _dot(x: jax.Array, y: jax.Array, products: Products) -> jax.Array:
-    contracted = (((0,), (0,)), ((), ()))
-    how = products.precision
-    return lax.dot_general(x, y, contracted, precision=how, preferred_element_type=WORD)
