@@ -10,7 +10,7 @@ examples has it; other strategies compute it from less.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -271,19 +271,6 @@ class Norms(RowMeasure):
         """Its norm, as of one of several under `vmap`."""
         row = widened(gradient)[None]
         return norms_of_rows(row, self.ord, branches=False)[0]
-
-    def of(
-        self,
-        g: jax.Array,
-        padding: Padding | None = None,
-        again: Callable[["Norms"], jax.Array] | None = None,
-    ) -> jax.Array:
-        """All at once, which decides once whether squares are in the range of floats; `again`: what
-        makes them where those are not.
-        """
-        otherwise = None if again is None else partial(again, self)
-        norms = norms_of_rows(widened(g), self.ord, otherwise=otherwise)
-        return without_padding(norms, padding)
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""

@@ -33,6 +33,7 @@ from hlo_surgery.passes.measures.measures import (
     Taking,
     summed_rows,
 )
+from hlo_surgery.passes.measures.moments import without_padding
 from hlo_surgery.passes.strategies.gradient_costs import (
     Counts,
     Predicted,
@@ -56,6 +57,7 @@ from hlo_surgery.passes.strategies.strategy import (
     taken,
     taking_seconds,
 )
+from hlo_surgery.passes.terms.scaling import norms_of_rows
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, jointly, over_examples
 
 
@@ -116,9 +118,8 @@ def _emit(asked: Asked, known: Known) -> Computed:
     task = asked.task
     gradients = lifted_gradients(task.function, known, task.examples.size)
     padding = task.examples.padding(known)
-    again = partial(_norms_again, asked, known) if task.device.fuses_lifted else None
     measured: Measured = {
-        measure: measure.of(gradients, padding, again)
+        measure: without_padding(_norms(asked, known, measure, gradients), padding)
         if isinstance(measure, Norms)
         else measure.of(gradients, padding)
         for measure in asked.measures
@@ -129,6 +130,12 @@ def _emit(asked: Asked, known: Known) -> Computed:
     reuse, size = asked.chosen.reuse, task.examples.size
     total = task.total(summed_rows(gradients / size)) if reuse else None
     return Computed(in_own_dtype(task, measured), total)
+
+
+def _norms(asked: Asked, known: Known, measure: Norms, gradients: jax.Array) -> jax.Array:
+    """All at once, which decides once whether squares are in the range of floats."""
+    again = partial(_norms_again, asked, known, measure) if asked.task.device.fuses_lifted else None
+    return norms_of_rows(widened(gradients), measure.ord, otherwise=again)
 
 
 def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
