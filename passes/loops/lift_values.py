@@ -85,7 +85,7 @@ def lift_before(
         if function.liftable:
             return lifted_gradients(function, known, axes.size)
         one_by_one = looped_gradients(
-            function, known, axes.size, ONE_BY_ONE, lambda gradient: (), lambda gradient: gradient
+            function, known, axes.size, ONE_BY_ONE, lambda gradient: ((), gradient)
         )
         return one_by_one[1]
 

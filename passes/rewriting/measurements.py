@@ -177,9 +177,7 @@ class Measurements:
         squarable = is_squarable(task.sliced) and not self._is_wide(i)
         if self._by_example(i) or not squarable:
             return chosen.weighting(chosen, self.known, weights, finite, squared_magnitude)
-        given = {key: self.known[key[0]] for key in task.function.inputs}
-        factor = self.examples.factor(self.known)
-        return weighted_squares(task.sliced, given, weights, task.dtype, factor, finite)
+        return weighted_squares(task, self.known, weights, finite)
 
 
 def _apart(weights: Sequence[jax.Array]) -> list[jax.Array]:
