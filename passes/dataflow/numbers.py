@@ -299,9 +299,7 @@ def _numbers(start: Numbers, step: int, trips: int) -> Numbers:
     return start + moved if step > 0 else start - moved
 
 
-def _start_and_step(
-    initial: Value, counter: Value, returned: Value
-) -> tuple[Numbers, int] | None:
+def _start_and_step(initial: Value, counter: Value, returned: Value) -> tuple[Numbers, int] | None:
     """An integer that starts at a constant, and to which a constant is added, or from which one is
     subtracted; a truth value does not grow.
     """
