@@ -44,7 +44,6 @@ from hlo_surgery.cli.output import (
     print_summaries,
     print_text,
     print_verdict,
-    progress,
     quiet_without_gpu,
     reported,
     summarise,
@@ -251,8 +250,8 @@ def verify(
         module = read_module(file)
         options = options_of(batch, statistic, how)
         arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
-        with progress("rewriting", "running the original on copies of each example", json) as each:
-            verdict = verify_module(module, **options, inputs=arrays, seed=seed, each=each)
+        with waiting("rewriting, and running the original on copies of each example", json):
+            verdict = verify_module(module, **options, inputs=arrays, seed=seed)
     if json:
         print_json(verdict)
     else:

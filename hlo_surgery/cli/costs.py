@@ -243,8 +243,8 @@ def _print_notes(name: str, cost: Cost) -> None:
     """What is not known, and why."""
     notes = list[str]()
     if cost.unknown_loops:
-        why = "so that work and time are unknown"
-        notes.append(f"loops whose trip count depends on data: {cost.unknown_loops}, {why}")
+        why = "so that work and time are unknown, too"
+        notes.append(f"loops whose trip count is unknown: {cost.unknown_loops}, {why}")
     if cost.target.startswith("gpu:"):
         notes.append(NOT_TIMED)
     if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):

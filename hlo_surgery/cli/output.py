@@ -21,7 +21,6 @@ import jax
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -31,7 +30,6 @@ from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.plan import COLUMNS, Plan, listing, plan_row
 from hlo_surgery.public_function import is_said, own_entries
-from hlo_surgery.verification.inputs import Each
 from hlo_surgery.verification.tolerances import Verdict, notable
 
 SPELLED = {
@@ -155,22 +153,6 @@ def waiting(what: str, as_json: bool) -> Generator[None]:
     shown = console(stderr=True)
     with contextlib.nullcontext() if as_json or not shown.is_terminal else shown.status(what):
         yield
-
-
-@contextlib.contextmanager
-def progress(before: str, what: str, as_json: bool) -> Generator[Each]:
-    """The same, with a bar in its place over a sequence, of which `what` is said."""
-    shown = console(stderr=True)
-    if as_json or not shown.is_terminal:
-        yield iter
-        return
-    with shown.status(f"{before} ...") as status:
-
-        def each(numbers: Sequence[int]) -> Iterable[int]:
-            status.stop()
-            return track(numbers, what, console=shown, transient=True)
-
-        yield each
 
 
 def print_json(value: Any) -> None:

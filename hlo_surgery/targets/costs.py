@@ -45,7 +45,8 @@ class Cost:
     estimates are the compiler's own, with the waiting for copies; None for a target where it gives
     none. `without_estimate` lists what counts as no time in them, `collectives` what runs between
     devices, both with the number of runs. Where there are `unknown_loops`, whose trip count depends
-    on data, FLOPs, bytes and times are None, and so are the runs within those loops.
+    on data or is too large to be run, FLOPs, bytes and times are None, and so are the runs within
+    those loops.
     """
 
     target: str

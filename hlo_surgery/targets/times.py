@@ -190,9 +190,7 @@ def _after(program: Program, block: Block, before: Clock) -> Clock:
 def _repeated(program: Program, body: Block, rounds: int | None, clock: Clock) -> Clock:
     """The first round finds the channel as before the loop; the others are like the second."""
     if rounds is None:
-        raise ValueError(
-            "the trip count of a loop depends on data, and so does the time of the program"
-        )
+        raise ValueError("the trip count of a loop is unknown, and so is the time of the program")
     if rounds == 0:
         return clock
     first = _after(program, body, clock)

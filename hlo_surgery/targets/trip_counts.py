@@ -113,7 +113,7 @@ class Block(NamedTuple):
 class Executed(NamedTuple):
     """An instruction, its computation, and how often it runs: None in a loop of unknown trips.
 
-    `unknown`: it is such a loop, whose trip count depends on data.
+    `unknown`: it is such a loop, whose trip count depends on data, or is too large to be run.
     """
 
     instruction: Instruction
@@ -177,8 +177,8 @@ def _inside(
 
 
 def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
-    """How often a loop's body runs, None where that depends on data. `start`: what is known of what
-    it carries.
+    """How often a loop's body runs, None where that depends on data or is too often to be run here.
+    `start`: what is known of what it carries.
     """
     found = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text)
     if found:

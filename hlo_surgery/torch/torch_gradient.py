@@ -115,9 +115,7 @@ class TorchGradient:
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         """The gradient, or the loss and the gradient, and the statistics."""
-        held = held_by(self._module)
-        traced = self._lookup(held, args)
-        inputs = self._inputs(traced, held, args)
+        held, traced, inputs = self._prepared(args)
         with jax.enable_x64(True):
             arrays = jax.tree.map(as_array, inputs)
             leaves, tree = jax.tree.flatten(traced.function(*arrays))
@@ -131,20 +129,27 @@ class TorchGradient:
 
     def explain(self, *args: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        held = held_by(self._module)
-        traced = self._lookup(held, args)
+        _, traced, inputs = self._prepared(args)
         with jax.enable_x64(True):
-            inputs = jax.tree.map(as_array, self._inputs(traced, held, args))
-            return traced.function.explain(*inputs)
+            return traced.function.explain(*jax.tree.map(as_array, inputs))
 
-    def _lookup(self, held: Held, args: Sequence[Any]) -> Traced:
+    def _prepared(self, args: Sequence[Any]) -> tuple[Held, Traced, tuple[Any, ...]]:
+        """What the module holds, what is traced for that and these arguments, and its inputs."""
+        held = held_by(self._module)
         leaves, tree = jax.tree.flatten(args)
-        tensors = [*held.trained.values(), *held.frozen.values(), *held.buffers.values()]
-        kinds = (*map(_kind, [*tensors, *leaves]), *held.buffers)
+        trained, given = (
+            list(held.trained.values()),
+            [*held.frozen.values(), *held.buffers.values()],
+        )
+        kinds = (*map(_kind, [*trained, *given, *leaves]), *held.buffers)
         key = (tree, kinds, mode_of(self._module))
         if key not in self._traced or not self._traced[key].is_current:
             self._traced[key] = self._trace(held, leaves, tree, args)
-        return self._traced[key]
+        traced = self._traced[key]
+        # Arguments, what is trained, what is not, constants, draws.
+        arrays = jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else None, tuple(args))
+        graph = traced.graph
+        return held, traced, (*arrays, trained, given, graph.constants, drawn(graph.nodes))
 
     def _trace(self, held: Held, leaves: list[Any], tree: Any, args: Sequence[Any]) -> Traced:
         def call(loss: Callable[..., Any], module: Any, arrays: Sequence[Any]) -> Any:
@@ -191,13 +196,6 @@ class TorchGradient:
             loss=lambda found: found["loss"],
             **self._options,
         )
-
-    def _inputs(self, traced: Traced, held: Held, args: Sequence[Any]) -> tuple[Any, ...]:
-        """What `outputs` takes: arguments, what is trained, what is not, constants, draws."""
-        tensors = jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else None, tuple(args))
-        given = [*held.frozen.values(), *held.buffers.values()]
-        graph = traced.graph
-        return (*tensors, list(held.trained.values()), given, graph.constants, drawn(graph.nodes))
 
 
 def _changed(graph: Graph, held: Held) -> list[str]:

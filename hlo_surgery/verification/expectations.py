@@ -158,9 +158,8 @@ class Expectation:
         self._name, self._position, self._k, self._real = name, position, k, real
         self._dtype = wide_dtype(output.dtype)
         self._phi = jax.jit(statistic.phi) if isinstance(statistic, MeanOf) else None
-        self._values: list[Array] = []
-        self._moves: list[Array] = []
-        self._sizes: list[Array] = []
+        # Values, how far they move, and their magnitudes, as [3, *]: of each example, or summed.
+        self._kept: list[Array] = []
         self._count = 0
 
     def add(self, outputs: Outputs, roundings: Outputs) -> None:
@@ -170,15 +169,11 @@ class Expectation:
         moves = [np.abs(self._of(moved) - value) for moved in around]
         if self._phi is not None:
             moves += [self._own_rounding(x) for x in (gradient, *around)]
-        for kept, array in (
-            (self._values, value),
-            (self._moves, np.max(moves, 0)),
-            (self._sizes, np.abs(value)),
-        ):
-            if self._phi is not None and kept:
-                kept[0] += array
-            else:
-                kept.append(array)
+        own = np.stack([value, np.max(moves, 0), np.abs(value)])
+        if self._phi is not None and self._kept:
+            self._kept[0] += own
+        else:
+            self._kept.append(own)
         self._count += 1
 
     def _own_rounding(self, gradient: Array) -> Array:
@@ -195,11 +190,9 @@ class Expectation:
     def hold(self, returned: Sequence[Any], tolerance: float) -> list[Comparison]:
         """The statistic returned against what it ought to be."""
         got = returned[self._position]
-        stacked = self._phi is None
-        kept = self._values, self._moves, self._sizes
-        found = [np.stack(x) if stacked else x[0] / self._count for x in kept]
-        want, moves, sizes = (with_zeros(x, np.shape(got), self._real) for x in found)
-        allowed = moves + tolerance * sizes
+        kept = np.stack(self._kept, 1) if self._phi is None else self._kept[0] / self._count
+        want, moves, sizes = (with_zeros(x, np.shape(got), self._real) for x in kept)
+        allowed = np.real(moves + tolerance * sizes)
         return [hold_returned("statistic", self._name, got, want, allowed, self._count)]
 
 

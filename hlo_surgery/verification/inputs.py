@@ -3,7 +3,7 @@
 Padding in verification: which examples are real, and results with rows for the others.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,8 +15,6 @@ from hlo_surgery.verification.tolerances import Array
 
 Arrays = list[Array]
 Order = np.ndarray[Any, np.dtype[np.int64]]
-# What goes over the examples' numbers: a place for a progress bar.
-Each = Callable[[Sequence[int]], Iterable[int]]
 
 
 def draw_inputs(arguments: Sequence[Port], seed: int = 0) -> Arrays:

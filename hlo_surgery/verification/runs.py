@@ -18,7 +18,6 @@ from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.requests.request import Request
 from hlo_surgery.verification.expectations import expectations
 from hlo_surgery.verification.inputs import (
-    Each,
     Order,
     disjoint_changes,
     perturbed,
@@ -130,7 +129,7 @@ class Runs:
         given = self.inputs if arrays is None else arrays
         return pick_examples(given, dict(self.request.batch), order)
 
-    def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
+    def compare(self, rewritten: Module) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this
         order.
         """
@@ -142,7 +141,7 @@ class Runs:
             r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)
         ]
         try:
-            for example in each(self.real.tolist()):
+            for example in self.real.tolist():
                 found, roundings = self._of_example(example)
                 for k, output in found.items():
                     means[k] += share * output

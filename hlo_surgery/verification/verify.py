@@ -21,7 +21,7 @@ from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewritten_function import WithStatistics, refuse_others
 from hlo_surgery.verification.expectations import is_held
-from hlo_surgery.verification.inputs import Each, draw_inputs, with_flags
+from hlo_surgery.verification.inputs import draw_inputs, with_flags
 from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
 from hlo_surgery.verification.tolerances import Answer, Comparison, Verdict
 
@@ -35,7 +35,7 @@ def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
 
     `verify(module, batch=...)` for a module, with the keywords of `rewrite_module`, on random
     inputs, or on `inputs`, an array for each argument; of these `loss_reduction` is trusted.
-    `seed`: of the random ones; `each` goes over the examples' numbers: a place for a progress bar.
+    `seed`: of the random ones.
 
     With `is_real`, copies stand in the places of the real examples, and padding stays in its own.
     The verdict is "equivalent", "not equivalent", or "not applicable" where copies of an example do
@@ -62,7 +62,6 @@ def verify_module(
     *,
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
-    each: Each = iter,
     **keywords: Any,
 ) -> Verdict:
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
@@ -74,7 +73,7 @@ def verify_module(
     drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     verdict = _named(
-        verify_rewritten(original, rewritten, request, arrays, each), original, rewritten, request
+        verify_rewritten(original, rewritten, request, arrays), original, rewritten, request
     )
     if request.size == 1 or verdict.verdict != "equivalent":
         return verdict
@@ -112,14 +111,14 @@ def _named(verdict: Verdict, original: Module, rewritten: Module, request: Reque
 
 
 def verify_rewritten(
-    original: Module, rewritten: Module, request: Request, inputs: Sequence[Any], each: Each = iter
+    original: Module, rewritten: Module, request: Request, inputs: Sequence[Any]
 ) -> Verdict:
     """The verdict on any module that claims to be the original with statistics, in the order of
     `rewrite_module`.
     """
     data = rewritten.plan.data if rewritten.plan is not None else ()
     try:
-        compared = in_clean_config(lambda: Runs(original, request, inputs).compare(rewritten, each))
+        compared = in_clean_config(lambda: Runs(original, request, inputs).compare(rewritten))
     except NotFinite as problem:
         return _judge(problem.comparisons, data, str(problem))
     verdict = _judge(compared, data, "")
