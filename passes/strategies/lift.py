@@ -95,13 +95,11 @@ def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
     need not be held for a second reading, for their largest elements.
     """
     counts, device = task.counts, task.device
-    if any(isinstance(m, Norms) for m in measures) and not (
-        device.fuses_lifted and counts.held <= device.fused_sum
-    ):
-        return False
-    again = any(isinstance(m, Gram) for m in measures) or taken(task, measures) != Taking()
-    one = len(counts.sites) == 1
-    return one and not again and counts.sites[0].contracts
+    alone = len(counts.sites) == 1 and counts.sites[0].contracts
+    kinds = {type(m) for m in measures}
+    squared_there = device.fuses_lifted and counts.held <= device.fused_sum
+    again = Gram in kinds or (Norms in kinds and not squared_there)
+    return alone and not again and taken(task, measures) == Taking()
 
 
 def _is_fused(counts: Counts, device: Roofline) -> bool:
