@@ -42,22 +42,17 @@ def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) 
             function = func.FuncOp("main", ir.FunctionType.get(kinds, [r.type for r in op.results]))
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
-            constants = [
-                cast(Any, mlir.defining_operation(v)).clone().operation.results[0] for v in outside
-            ]
+            inside = {
+                v: cast(Any, mlir.defining_operation(v)).clone().operation.results[0]
+                for v in outside
+            }
             copied = cast(Any, op.clone()).operation
             func.ReturnOp(list(copied.results))
+        for i, argument in enumerate(block.arguments):
+            copied.operands[i] = argument
         for inner in (copied, *mlir.nested_operations(copied)):
             mlir.drop_attributes(inner, [ATTRIBUTE, *marks(inner)])
-        _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
+            for i, operand in enumerate(inner.operands):
+                inner.operands[i] = inside.get(operand, operand)
         module.operation.verify()
         return module
-
-
-def _rebind(op: Operation, arguments: list[Value], outside: dict[Value, Value]) -> None:
-    for i, argument in enumerate(arguments):
-        op.operands[i] = argument
-    for inner in mlir.nested_operations(op):
-        for i, operand in enumerate(inner.operands):
-            if operand in outside:
-                inner.operands[i] = outside[operand]

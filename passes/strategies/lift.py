@@ -95,13 +95,11 @@ def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
     need not be held for a second reading, for their largest elements.
     """
     counts, device = task.counts, task.device
-    if any(isinstance(m, Norms) for m in measures) and not (
-        device.fuses_lifted and counts.held <= device.fused_sum
-    ):
-        return False
-    again = any(isinstance(m, Gram) for m in measures) or taken(task, measures) != Taking()
-    one = len(counts.sites) == 1
-    return one and not again and counts.sites[0].contracts
+    alone = len(counts.sites) == 1 and counts.sites[0].contracts
+    kinds = {type(m) for m in measures}
+    squared_there = device.fuses_lifted and counts.held <= device.fused_sum
+    again = Gram in kinds or (Norms in kinds and not squared_there)
+    return alone and not again and taken(task, measures) == Taking()
 
 
 def _is_fused(counts: Counts, device: Roofline) -> bool:
@@ -179,7 +177,9 @@ def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -
     steps, own = -(-counts.size // chunk), taken(task, measures).held
     taking = taking_seconds(task, measures, steps)
     if any(isinstance(m, Norms) for m in measures):
-        taking += _norms_seconds(counts, device)
+        # Each gradient is read for its largest element, and for its squares.
+        reading = device.moving_seconds(counts.gradient, counts.held)
+        taking += 2 * counts.size * max(reading, counts.elements * device.read_element)
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.held, 2 * counts.held)
         seconds = max(made, accumulating) + taking
@@ -188,12 +188,6 @@ def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -
     held = (2 + chunk) * (counts.held + own)
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
-
-
-def _norms_seconds(counts: Counts, device: Roofline) -> float:
-    """Each gradient is read for its largest element, and for its squares."""
-    moved = device.moving_seconds(counts.gradient, counts.held)
-    return 2 * counts.size * max(moved, counts.elements * device.read_element)
 
 
 def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:

@@ -182,7 +182,11 @@ def _squared_site(
     if op.name == "stablehlo.dot_general":
         left, right = contracted(op).values()
         dims = ((left.summed, right.summed), (left.batch, right.batch))
-        first, second = _balanced(site, operands, phi, power)
+        first, second = map(widened, operands)
+        if (kept := paired_dims(op, [axis for _, axis in site.inputs])) is None:
+            first = raised(first, power)
+        else:
+            first, second = balanced(first, second, kept, phi, power)
         factors = zip((first * mantissa, second), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real, {}) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
@@ -204,23 +208,10 @@ def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
         return x
     wide = widened(x)
     if isinstance(power, float | int) and power in range(1, MOST_DOUBLINGS + 1):
-        return _doubled(wide, int(power))
+        # By additions, which round nothing either: a constant factor that several sums have XLA
+        # writes out, on CPU, as an array like x, and keeps until the last of them.
+        return reduce(lambda y, _: y + y, range(int(power)), wide)
     return times_power_of_two(wide, jnp.asarray(power, jnp.finfo(wide.dtype).dtype))
-
-
-def _doubled(x: jax.Array, times: int) -> jax.Array:
-    """x * 2**times by additions, which round nothing either. A constant factor that several sums
-    have XLA writes out, on CPU, as an array like x, and keeps until the last of them.
-    """
-    return reduce(lambda y, _: y + y, range(times), x)
-
-
-def _balanced(
-    site: Step, operands: Sequence[jax.Array], phi: Phi, power: jax.Array | float
-) -> tuple[jax.Array, jax.Array]:
-    dims = paired_dims(site.op, [axis for _, axis in site.inputs])
-    lhs, rhs = map(widened, operands)
-    return (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, power)
 
 
 # Where the mean square is so many variances, centred factors take over. Elsewhere they need not be

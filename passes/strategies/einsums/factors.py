@@ -54,15 +54,15 @@ def made_before(axes: Axes, sliced: GradientSlice) -> Operation | None:
     """A contraction, or sum of looked-up rows, of one example's values alone, which makes all that
     a site adds up of the examples; None where there is none.
     """
-    sites = [site for site in sliced.sites if _adds_examples_alone(axes, site)]
+    # Of one position for each example.
+    sites = [site for site in sliced.sites if _positions(site) == {axes.size}]
     taken = [value for site in sites for value, axis in site.inputs if isinstance(axis, PerExample)]
     return next((op for value in taken if (op := _maker(axes, value)) is not None), None)
 
 
-def _adds_examples_alone(axes: Axes, site: Step) -> bool:
-    """Whether it has one position for each example."""
-    positions = {operand.positions for operand in contracted(site.op).values()}
-    return positions == {axes.size}
+def _positions(site: Step) -> set[int]:
+    """How many each operand has, of all examples."""
+    return {operand.positions for operand in contracted(site.op).values()}
 
 
 def _maker(axes: Axes, value: Value) -> Operation | None:
