@@ -17,7 +17,7 @@ from jax.custom_batching import custom_vmap
 from hlo_surgery.passes.dataflow.ancestors import CONSTANT
 from hlo_surgery.passes.dataflow.kernels import NONE, Axes
 from hlo_surgery.passes.normalise.calls import AXES, FUNCTION, NAME
-from hlo_surgery.requests.in_axes import axes_by_leaf
+from hlo_surgery.requests.in_axes import axes_by_leaf, from_front
 
 # Of a list of arrays, a list of arrays.
 OnLeaves = Callable[..., list[Any]]
@@ -81,22 +81,9 @@ def _check_order(effects: Iterable[Any]) -> None:
 
 def _leaf_axes(name: str, axes: Any, arrays: Any) -> Axes:
     """The axis of each leaf, from the front, by a pytree prefix."""
-    found = axes_by_leaf(f"{name} of per_example_call", axes, arrays, "what it goes with")
-    return tuple(_from_front(name, axis, leaf) for axis, _, leaf in found)
-
-
-def _from_front(name: str, axis: Any, leaf: Any) -> int | None:
-    if axis is None:
-        return None
-    if isinstance(axis, bool) or not isinstance(axis, int):
-        raise TypeError(f"{name} of per_example_call holds {axis!r}; an axis is an integer or None")
-    shape = jnp.shape(leaf)
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(
-            f"{name} of per_example_call names axis {axis} of an array of shape {shape}; pass None "
-            "for what holds no examples"
-        )
-    return axis % len(shape)
+    keyword = f"{name} of per_example_call"
+    found = axes_by_leaf(keyword, axes, arrays, "what it goes with")
+    return tuple(from_front(keyword, axis, leaf, "an array") for axis, _, leaf in found)
 
 
 def _check_sizes(axes: Axes, leaves: Sequence[Any]) -> None:

@@ -34,9 +34,7 @@ def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     Array(-3., dtype=float32)
     """
     size = _at_least_two(batch_size)
-    return _pairwise(
-        lambda adam, micro: (adam - micro / size) / (size - 1) * size, nu_adam, nu_micro
-    )
+    return _map(lambda adam, micro: (adam - micro / size) / (size - 1) * size, nu_adam, nu_micro)
 
 
 def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
@@ -52,7 +50,7 @@ def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     Array(8., dtype=float32)
     """
     size = _at_least_two(batch_size)
-    return _pairwise(
+    return _map(
         lambda adam, micro: at_least((micro - adam) / (size - 1) * size, 0), nu_adam, nu_micro
     )
 
@@ -74,14 +72,12 @@ def moment_ratio(
     >>> moment_ratio(5.0, 6.0, batch_size=2, effective_batch_size=1)
     Array(2., dtype=float32)
     """
-    squared, spread = (
-        mean_squared(nu_adam, nu_micro, batch_size),
-        variance(nu_adam, nu_micro, batch_size),
-    )
+    squared = mean_squared(nu_adam, nu_micro, batch_size)
+    spread = variance(nu_adam, nu_micro, batch_size)
     effective = batch_size if effective_batch_size is None else effective_batch_size
     if effective_batch_size is not None and effective_batch_size <= 0:
         raise ValueError(f"effective_batch_size must be positive, not {effective_batch_size!r}")
-    return _pairwise(lambda mu2, sigma2: effective * mu2 / sigma2, squared, spread)
+    return _map(lambda mu2, sigma2: effective * mu2 / sigma2, squared, spread)
 
 
 class NoiseScale(NamedTuple):
@@ -160,7 +156,7 @@ def ema_update(state: EMAState, values: Any, decay: float | jax.Array) -> EMASta
     >>> float(state.average), float(state.weight)
     (1.0, 0.25)
     """
-    average = _pairwise(lambda old, new: decay * old + (1 - decay) * new, state.average, values)
+    average = _map(lambda old, new: decay * old + (1 - decay) * new, state.average, values)
     return EMAState(average, decay * state.weight + (1 - decay))
 
 
@@ -253,18 +249,9 @@ def sampled_sign_snr(mean_sign: Any) -> Any:
     return _map(of_signs, mean_sign)
 
 
-def _map(function: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
-    def of_leaf(leaf: Any) -> jax.Array:
-        return function(_in_float32(leaf))
-
-    return jax.tree.map(of_leaf, tree)
-
-
-def _pairwise(function: Callable[[jax.Array, jax.Array], jax.Array], left: Any, right: Any) -> Any:
-    def of_leaves(a: Any, b: Any) -> jax.Array:
-        return function(_in_float32(a), _in_float32(b))
-
-    return jax.tree.map(of_leaves, left, right)
+def _map(function: Callable[..., jax.Array], *trees: Any) -> Any:
+    """The function of the leaves of trees that are alike, in at least float32."""
+    return jax.tree.map(lambda *leaves: function(*map(_in_float32, leaves)), *trees)
 
 
 def _in_float32(x: Any) -> jax.Array:

@@ -1,14 +1,37 @@
-"""A function of pytrees, lowered: its module for arguments of some kinds, and what that hides."""
+"""A function of pytrees, lowered: its module for arguments of some kinds, and what that hides.
 
-from collections.abc import Callable, Container, Sequence
+Users' functions: without host calls of which they hear nothing, on their mesh, in their words.
+
+    debug_print[fmt=h {}] a                                                =>   nothing
+    b = cond[branches=({ a. in (a,) } { a. raises in (n,) })] i a          =>   b is a
+
+`jax.debug.print` is of the first kind, and any callback whose results nothing uses. `eqx.error_if`
+is of the second: where its callback is called it raises, so that nothing but a is ever returned.
+
+The mesh of the devices that a function's sharding constraints name:
+
+    b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
+
+What JAX says where a module cannot run as called, in the words of who called it:
+
+    Batching rule for 'call_exported' not implemented   =>   it cannot be mapped by jax.vmap
+"""
+
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import eval_jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.interpreters.partial_eval import dce_jaxpr
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from hlo_surgery.module import Module, load
-from hlo_surgery.passes.emit.splice import CALLS, primitives, trace
+from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
+from hlo_surgery.passes.emit.splice import CALLS, nested_equations, primitives, trace
 from hlo_surgery.requests.leaves import (
     as_returned,
     explicit_sharding,
@@ -17,7 +40,6 @@ from hlo_surgery.requests.leaves import (
     kind_of,
     returned_kind,
 )
-from hlo_surgery.users_functions import named_mesh, silent
 
 # What JAX says of a leaf that it cannot differentiate by or trace.
 NO_ARRAY = "is not a valid JAX type"
@@ -146,3 +168,164 @@ def telling(
 
 def _ask_for(_: Any) -> None:
     """Nothing is done with what was computed for it."""
+
+
+EFFECTS = frozenset(["DebugEffect", "OrderedDebugEffect", "IOEffect", "OrderedIOEffect"])
+# Of Equinox, what its callbacks call where an error is to be raised.
+RAISING = "equinox._errors._error.<locals>.raises"
+
+
+def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
+    """The function of such arguments, without those of its host calls of which it hears nothing."""
+    made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
+    quiet = _quiet(made.jaxpr)
+    without = dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
+
+    def told_nothing(*arrays: Any) -> Any:
+        outputs: Any = eval_jaxpr(without, made.consts, *arrays)
+        return jax.tree.unflatten(jax.tree.structure(results), outputs)
+
+    return told_nothing
+
+
+def _quiet(jaxpr: Jaxpr) -> Jaxpr:
+    """A function whose calls have no effect, and are there for what is made of their results."""
+    passed: dict[Any, Any] = {}
+    eqns: list[Any] = []
+    for eqn in jaxpr.eqns:
+        operands = [_renamed(v, passed) for v in eqn.invars]
+        moved = _passed_on(eqn, operands)
+        if moved is None:
+            params = {name: _mapped(_quiet, value) for name, value in eqn.params.items()}
+            left = _lasting(eqn.effects)
+            eqns.append(eqn.replace(invars=operands, params=params, effects=left))
+        else:
+            passed.update(zip(eqn.outvars, moved, strict=True))
+    results = [_renamed(v, passed) for v in jaxpr.outvars]
+    return jaxpr.replace(eqns=eqns, outvars=results, effects=_lasting(jaxpr.effects))
+
+
+def _lasting(effects: Iterable[Any]) -> set[Any]:
+    return {effect for effect in effects if type(effect).__name__ not in EFFECTS}
+
+
+def _renamed(value: Any, passed: Mapping[Any, Any]) -> Any:
+    return passed.get(value, value) if isinstance(value, Var) else value
+
+
+def _passed_on(eqn: Any, operands: Sequence[Any]) -> list[Any] | None:
+    """Which of its operands an equation returns, if all that it can do besides is to raise."""
+    if eqn.primitive.name != "cond":
+        return None
+    branches = [branch.jaxpr for branch in eqn.params["branches"]]
+    others = [branch for branch in branches if not _raises(branch)]
+    if len(others) != 1 or len(branches) == 1 or others[0].eqns:
+        return None
+    # The first operand is the number of the branch.
+    given = dict(zip(others[0].invars, operands[1:], strict=True))
+    if any(isinstance(v, Var) and v not in given for v in others[0].outvars):
+        return None
+    return [_renamed(v, given) for v in others[0].outvars]
+
+
+def _raises(jaxpr: Jaxpr) -> bool:
+    """Whether a function calls, whatever its arguments, what raises."""
+    return any(
+        eqn.primitive.name == "pure_callback" and _name(eqn.params["callback"]) == RAISING
+        for eqn in jaxpr.eqns
+    )
+
+
+def _name(callback: Any) -> str:
+    function = getattr(callback, "callback_func", callback)
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+
+
+def _mapped(function: Callable[[Jaxpr], Jaxpr], value: Any) -> Any:
+    if isinstance(value, ClosedJaxpr):
+        return value.replace(jaxpr=function(value.jaxpr))
+    if isinstance(value, Jaxpr):
+        return function(value)
+    if isinstance(value, tuple):
+        parts = [_mapped(function, part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def named_mesh(jaxpr: Jaxpr) -> Any:
+    """The first of several, which are on the same devices; None where there is none. Where
+    `jax.shard_map` has a kernel, its mesh counts as named.
+
+    Inside `jax.shard_map` a function runs on one device's part, and there is none either.
+    """
+    around = jax.sharding.get_abstract_mesh()
+    if AxisType.Manual in around.axis_types:
+        return None
+    named = map(_mesh_of, nested_equations(jaxpr))
+    return next((mesh for mesh in named if mesh is not None), None)
+
+
+def among_devices(mesh: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of arrays, jitted for the devices of a mesh, wherever on it its arrays lie.
+
+    `jax.jit` looks for devices in the constraints that it traces, and sees none in a module.
+    """
+
+    def on_mesh(first: Any, *others: Any) -> Any:
+        if AxisType.Explicit not in mesh.axis_types:
+            anywhere = PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * jnp.ndim(first))
+            first = jax.lax.with_sharding_constraint(first, NamedSharding(mesh, anywhere))
+        return function(first, *others)
+
+    return jax.jit(on_mesh)
+
+
+def _mesh_of(eqn: Any) -> Any:
+    """The mesh that an equation names; None where it names none."""
+    if eqn.primitive.name in ("sharding_constraint", "reshard"):
+        shardings = [v for v in eqn.params.values() if isinstance(v, NamedSharding)]
+        return shardings[0].mesh if shardings and not shardings[0].mesh.empty else None
+    has_kernel = eqn.primitive.name == "shard_map" and any(
+        inner.primitive.name == "pallas_call" for inner in nested_equations(eqn.params["jaxpr"])
+    )
+    # In the module too each device has the kernel to itself.
+    return eqn.params["mesh"] if has_kernel else None
+
+
+# What to say where JAX says that a module has no rule for a transformation.
+NO_RULES = {
+    "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
+    "in a Python loop or in jax.lax.map",
+    "custom_vjp": UNDIFFERENTIABLE,
+}
+
+OTHER_DEVICE = (
+    "target={!r} is another device than the function runs on: leave target out to run here; "
+    "hs.explain plans for another device, and .module(...) is the module for it"
+)
+HAS_KERNEL = (
+    "the plan has a kernel for JAX's default device, and the function is to run on another: name "
+    "that one, as in target='cpu', or force strategy='lift' or 'loop', which run on any"
+)
+
+
+def run_as_function(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
+    try:
+        return run(*arrays)
+    except (NotImplementedError, TypeError) as problem:
+        said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
+        if said is None:
+            raise
+        raise type(problem)(said) from None
+
+
+@contextmanager
+def running_here(target: str | None) -> Generator[None]:
+    """Raises ValueError where JAX says that a module is for another device than it is to run on."""
+    try:
+        yield
+    except ValueError as problem:
+        if "was exported for platforms" not in str(problem):
+            raise
+        raise ValueError(OTHER_DEVICE.format(target) if target else HAS_KERNEL) from None

@@ -18,9 +18,7 @@ from hlo_surgery.dumps import (
     counted,
     module_in_artifact,
     no_file,
-    unreadable_bytecode,
-    unreadable_bytes,
-    unreadable_text,
+    unreadable,
     write_atomically,
 )
 from hlo_surgery.passes.dataflow.ancestors import is_splat, sources
@@ -96,9 +94,14 @@ class Module:
         answer.
         """
         refuse_effects(self.code)
-        return carry(
-            self.code, self.arguments, self.outputs, self.platform or jax.default_backend()
-        )
+        return self._carried(on_mesh=False)
+
+    def _carried(self, on_mesh: bool) -> export.Exported:
+        platform = self.platform or jax.default_backend()
+        return carry(self.code, self.arguments, self.outputs, platform, on_mesh=on_mesh)
+
+    def _jitted(self, exported: export.Exported) -> Any:
+        return jax.jit((anywhere(exported) if self.platform is None else exported).call)
 
     @public
     def call(self, *arrays: Any) -> list[jax.Array]:
@@ -114,14 +117,12 @@ class Module:
 
         Where it is for no platform in particular, it can be lowered for another than runs here.
         """
-        return jax.jit((anywhere(self.exported) if self.platform is None else self.exported).call)
+        return self._jitted(self.exported)
 
     @cached_property
     def on_mesh(self) -> Any:
         """`jitted`, its sharding constraints kept: for the devices of the mesh that they name."""
-        platform = self.platform or jax.default_backend()
-        exported = carry(self.code, self.arguments, self.outputs, platform, on_mesh=True)
-        return jax.jit((anywhere(exported) if self.platform is None else exported).call)
+        return self._jitted(self._carried(on_mesh=True))
 
     def _check(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.arguments):
@@ -201,15 +202,10 @@ def load(source: Source) -> Module:
     """
     if isinstance(source, Module):
         return source
-    if isinstance(source, os.PathLike) or (
-        isinstance(source, str) and "\n" not in source and _is_file(source)
-    ):
+    if isinstance(source, os.PathLike):
         return _from_bytes(Path(source).read_bytes())
     if isinstance(source, str):
-        # The main function of a module has braces around it.
-        if source.strip() and "\n" not in source and "{" not in source:
-            raise ValueError(no_file(source))
-        return _from_bytes(source.encode())
+        return _from_bytes(source.encode() if _is_text(source) else Path(source).read_bytes())
     if not isinstance(source, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"a module is MLIR text, bytes, a path or a Module, not {type(source).__name__}; "
@@ -218,11 +214,16 @@ def load(source: Source) -> Module:
     return _from_bytes(bytes(source))
 
 
-def _is_file(source: str) -> bool:
-    try:
-        return Path(source).is_file()
-    except OSError:
+def _is_text(source: str) -> bool:
+    """Whether it is a module itself, and names no file. Raises ValueError where it is neither."""
+    if "\n" in source or not source.strip():
+        return True
+    if os.path.isfile(source):
         return False
+    # The main function of a module has braces around it.
+    if "{" not in source:
+        raise ValueError(no_file(source))
+    return True
 
 
 def _from_bytes(data: bytes) -> Module:
@@ -293,16 +294,12 @@ def _verify(code: mlir.Module) -> None:
 def _from_export(data: bytes, problem: Exception) -> mlir.Module:
     """A `jax.export` artifact holds the module among other things."""
     held = module_in_artifact(data)
-    if held and mlir.is_bytecode(held):
-        try:
-            return mlir.parse(held)
-        except ValueError:
-            raise ValueError(unreadable_bytecode(held)) from None
-    if mlir.bytecode_producer(data):
-        raise ValueError(unreadable_bytecode(data)) from None
-    if isinstance(problem, UnicodeDecodeError):
-        raise ValueError(unreadable_bytes()) from None
-    raise ValueError(unreadable_text(data.decode(errors="replace"), str(problem))) from None
+    if held is None or not mlir.is_bytecode(held):
+        raise ValueError(unreadable(data, str(problem))) from None
+    try:
+        return mlir.parse(held)
+    except ValueError as damaged:
+        raise ValueError(unreadable(held, str(damaged))) from None
 
 
 def _checked(module: Module) -> Module:

@@ -12,14 +12,7 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
 from hlo_surgery.public_function import public, publish
-from hlo_surgery.requests.leaves import (
-    as_returned,
-    flat_array,
-    is_array,
-    signature,
-    trace_context,
-    typed,
-)
+from hlo_surgery.requests.leaves import flat_array, is_array, signature, trace_context
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewritten_function import Rewritten
 
@@ -87,10 +80,7 @@ class Optimized:
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         folded = self._lookup(leaves, tree)
         outputs = folded.run(*arrays, *map(flat_array, folded.closed_over))
-        outputs = [typed(*pair) for pair in zip(outputs, folded.shardings, strict=True)]
-        structure = jax.tree.structure(folded.result)
-        flat = jax.tree.unflatten(structure, outputs)
-        result, changed = jax.tree.map(as_returned, folded.result, flat)
+        result, changed = folded.returned(outputs)
         update_models((args, kwargs), pytrees, changed)
         return result
 

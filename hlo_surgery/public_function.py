@@ -19,6 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 OWN = __name__.partition(".")[0]
+# What calls jax.grad with the user's own arguments: JAX's checks of these leave no frame of JAX.
+DIFFERENTIATES = f"{OWN}.frameworks.models"
 RAISE = opcode.opmap["RAISE_VARARGS"]
 KINDS = r"\b(MeanOf \| PerExampleGradients \| )?(Derived|MeanOf|PerExampleGradients)\b"
 # Of a call's arguments these are shown, where they are not longer.
@@ -58,7 +60,7 @@ def _hide_own_frames(problem: BaseException | None) -> None:
     config: Any = jax.config
     while problem is not None and config.jax_traceback_filtering != "off":
         frames = list(_entries(problem.__traceback__))
-        if frames and (is_said(problem) or not _is_own(frames[-1].tb_frame)):
+        if frames and (is_said(problem) or not _is_own(frames[-1].tb_frame, but=DIFFERENTIATES)):
             problem.__traceback__ = None
             for entry in reversed([entry for entry in frames if not _is_own(entry.tb_frame)]):
                 where = entry.tb_frame, entry.tb_lasti, entry.tb_lineno
@@ -84,8 +86,9 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
-def _is_own(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == OWN
+def _is_own(frame: FrameType, but: str = "") -> bool:
+    name = str(frame.f_globals.get("__name__"))
+    return name.partition(".")[0] == OWN and name != but
 
 
 def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> str:

@@ -14,7 +14,15 @@ from jax.core import Tracer
 
 from hlo_surgery.frameworks.models import as_pytrees, of_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
-from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
+from hlo_surgery.lowered_function import (
+    Lowered,
+    among_devices,
+    lower,
+    made_of,
+    run_as_function,
+    running_here,
+    telling,
+)
 from hlo_surgery.module import Module
 from hlo_surgery.plan import Plan
 from hlo_surgery.public_function import public
@@ -48,7 +56,6 @@ from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import grouped, shardings_of, tree_of
 from hlo_surgery.statistics.derived import Derived, Statistic, known_for, named
 from hlo_surgery.statistics.weighted import Relation, sensitivity
-from hlo_surgery.users_functions import among_devices, run_as_function, running_here
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -106,12 +113,6 @@ class Rewritten:
     mesh: Any = None
     own: Callable[..., Sequence[Any]] | None = None
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether it was chosen by what calls took."""
-        plan = self.module.plan
-        return plan is not None and bool(plan.measured)
-
     @cached_property
     def run(self) -> Callable[..., Any]:
         """What the function returns, and the statistics, of flat arrays.
@@ -128,6 +129,12 @@ class Rewritten:
             return [*results, *module(*arrays)[len(results) :]]
 
         return jax.jit(run)
+
+    def returned(self, outputs: Sequence[Any]) -> Any:
+        """The outputs of `run` as the function returns them."""
+        placed = [typed(*pair) for pair in zip(outputs, self.shardings, strict=True)]
+        flat = jax.tree.unflatten(jax.tree.structure(self.result), placed)
+        return jax.tree.map(as_returned, self.result, flat)
 
 
 class WithStatistics:
@@ -164,10 +171,7 @@ class WithStatistics:
         for array in flags:
             check_flags(self._options.is_real, array)
         outputs = self._run(rewritten, [*arrays, *flags])
-        outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
-        tree = jax.tree.structure(rewritten.result)
-        whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
-        (result, changed), statistics = whole
+        (result, changed), statistics = rewritten.returned(outputs)
         update_models((args, kwargs), pytrees, changed)
         return result, statistics
 
@@ -182,8 +186,7 @@ class WithStatistics:
     @public
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        pytrees = as_pytrees((args, kwargs))
-        plan = self._lookup(pytrees).module.plan
+        plan = self._lookup(as_pytrees((args, kwargs))).module.plan
         assert plan is not None
         return plan
 
@@ -223,8 +226,7 @@ class WithStatistics:
     @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        pytrees = as_pytrees((args, kwargs))
-        return self._lookup(pytrees).module
+        return self._lookup(as_pytrees((args, kwargs))).module
 
     def asked(self, *args: Any, **kwargs: Any) -> tuple[Asked, list[Any]]:
         """The function's own module for these arguments, with what is asked, and its arrays."""
@@ -264,7 +266,9 @@ class WithStatistics:
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
         key = (*kinds, shards, trace_context())
         known, measures = self._rewritten.get(key), self._measures([*arrays, *flags])
-        if known is not None and (known.is_measured or not measures):
+        if known is not None and (
+            not measures or (known.module.plan and known.module.plan.measured)
+        ):
             return known
         make = partial(self._rewrite, leaves, tree, flags, batch, shards)
         made = known or make()

@@ -1,28 +1,17 @@
 """A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-import jax
-import jax.numpy as jnp
-from jax.core import Tracer
-
-from hlo_surgery.frameworks.models import (
-    as_pytrees,
-    split_traced,
-    with_fixed,
-    with_fixed_numbers,
-    without_fixed_numbers,
-)
-from hlo_surgery.frameworks.nnx_models import is_model, update_models
-from hlo_surgery.public_function import public
 from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
 from hlo_surgery.rewriting.pipeline import check_planning
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
-from hlo_surgery.users_functions import named_mesh, running_here
+
+if TYPE_CHECKING:
+    from hlo_surgery.optimizers.steps import TrainStep
 
 
 def train_step(
@@ -75,7 +64,7 @@ def train_step(
     (0.671875, (4,))
     """
     # What needs optax is imported where it is used; the rest of the package does without.
-    from hlo_surgery.optimizers.steps import Training
+    from hlo_surgery.optimizers.steps import TrainStep
 
     check_planning(train_step, planning)
     refuse_segments(segments)
@@ -85,88 +74,4 @@ def train_step(
     options: Any = {**asked_how, "is_real": is_real, **rows, **planning}
     asked = named(statistics) if statistics else {}
     batch = batch_keys(batch_argnums, batch_argnames)
-    return TrainStep(Training(loss, optimizer, batch, has_aux, asked, options))
-
-
-class TrainStep:
-    """A jitted train step. It sees over how many devices the examples of a call lie, which tracing
-    would hide.
-    """
-
-    def __init__(self, training: Any) -> None:
-        self._training = training
-        self._jitted = jax.jit(training.traced, static_argnums=(0, 1), donate_argnums=(2, 3))
-
-    def __repr__(self) -> str:
-        return f"<train step of {getattr(self._training.loss, '__name__', 'a loss')}>"
-
-    @public
-    def __call__(
-        self, params: Any, opt_state: Any, *rest: Any, **named: Any
-    ) -> tuple[Any, Any, dict[str, Any]]:
-        """The parameters and the optimizer's state after the step, and the metrics."""
-        given = (params, rest, named)
-        pytrees = as_pytrees(given)
-        shards = self._training.shards(pytrees)
-        arrays, fixed = split_traced(pytrees[0])
-        own = _apart((arrays, opt_state))
-        others = pytrees[1:]
-        _check_not_donated((own, others))
-        with running_here(self._training.options.get("target")):
-            own = self._committed((shards, fixed), own, others)
-            found = self._jitted(shards, fixed, *own, *others)
-        arrays, opt_state, values, metrics = found
-        update_models(given, pytrees, values)
-        fixed = split_traced(with_fixed_numbers(params), is_model)[1]
-        return without_fixed_numbers(with_fixed(arrays, fixed)), opt_state, metrics
-
-    def _committed(self, static: tuple[Any, Any], own: tuple[Any, Any], others: Any) -> Any:
-        """Parameters and state committed to their device, as a step returns them: else it would be
-        compiled twice. Where the loss names a mesh they belong on its devices, and `jax.jit` puts
-        them there.
-        """
-        if any(_is_committed(leaf) for leaf in jax.tree.leaves((own, others))):
-            return own
-        traced: Any = self._jitted.trace(*static, *own, *others)
-        if named_mesh(traced.jaxpr.jaxpr) is not None:
-            return own
-        return jax.device_put(own, jnp.zeros(()).sharding)
-
-    @public
-    def lower(self, params: Any, opt_state: Any, *rest: Any, **named: Any) -> Any:
-        """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
-        pytrees = as_pytrees((params, rest, named))
-        arrays, fixed = split_traced(pytrees[0])
-        return self._jitted.lower(
-            self._training.shards(pytrees), fixed, arrays, opt_state, *pytrees[1:]
-        )
-
-
-def _apart(donated: Any) -> Any:
-    """With copies of arrays that occur again, as parameters do in some states: no buffer is donated
-    twice.
-    """
-    seen: set[int] = set()
-
-    def apart(leaf: Any) -> Any:
-        is_seen = isinstance(leaf, jax.Array) and id(leaf) in seen
-        seen.add(id(leaf))
-        return jnp.copy(leaf) if is_seen else leaf
-
-    return jax.tree.map(apart, donated)
-
-
-def _check_not_donated(arrays: Any) -> None:
-    """Raises ValueError where a step before has used them up: on several devices the runtime ends
-    the process over them.
-    """
-    held = [x for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
-    if any(not isinstance(x, Tracer) and x.is_deleted() for x in held):
-        raise ValueError(
-            "an array of the step has been deleted: params and opt_state are donated; go on with "
-            "those that the step returned, or give it copies, jax.tree.map(jnp.copy, params)"
-        )
-
-
-def _is_committed(leaf: Any) -> bool:
-    return isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.committed)
+    return TrainStep(loss, optimizer, batch, has_aux, asked, options)

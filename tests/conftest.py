@@ -70,7 +70,6 @@ SLOW = DEFAULT_FLAGS | {
     "test_coincident_sizes",
     "test_curvature",
     "test_decoder_devices",
-    "test_decoder_resumed",
     "test_equinox_models",
     "test_fold_squared_sums",
     "test_fused",

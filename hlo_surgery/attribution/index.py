@@ -4,28 +4,27 @@ Digests: of an index's rows and of the data that they are of, which have to stay
 
 An index's header, `index.json`: what its rows are of, and how many are there.
 
-Files of rows: an `.npy` file for each array, written a few rows at a time, mapped when whole.
+Files of rows: an `.npy` file for each array, written a few rows at a time, and read by a map.
 
 They are written as files and not through a memory map, where a full disk ends the process.
 """
 
 import dataclasses
 import json
-import math
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.lib import format as npy
 
-from hlo_surgery.attribution.rows import BLOCK_BYTES, Rows, batch_at, named
+from hlo_surgery.attribution.rows import Rows, batch_at, block_slices, named
 from hlo_surgery.dumps import write_atomically
 
 Digests = dict[str, int]
@@ -137,102 +136,57 @@ def check_same(folder: Path, there: Header, wanted: Header) -> None:
             )
 
 
-class RowFile(NamedTuple):
-    """Where the rows of one array lie: the shape of one, and their dtype."""
-
-    name: str
-    path: Path
-    shape: tuple[int, ...]
-    dtype: np.dtype
+def create(folder: Path, header: Header) -> None:
+    """Files of the size that they will have; a disk gives their rows no place before these come."""
+    for i, (shape, dtype) in enumerate(header.rows.values()):
+        npy.open_memmap(row_path(folder, i), "w+", np.dtype(dtype), (header.examples, *shape))
 
 
-def row_files(folder: Path, header: Header) -> list[RowFile]:
-    """A file for each array of an index."""
-    return [
-        RowFile(name, folder / f"rows_{i}.npy", tuple(shape), np.dtype(dtype))
-        for i, (name, (shape, dtype)) in enumerate(header.rows.items())
-    ]
-
-
-def create(files: Iterable[RowFile], examples: int) -> None:
-    """Files that say what they will hold, without a row."""
-    for path, shape, dtype in (one[1:] for one in files):
-        descr = npy.dtype_to_descr(dtype)
-        whole = {"descr": descr, "fortran_order": False, "shape": (examples, *shape)}
-        with path.open("wb") as file:
-            npy.write_array_header_1_0(file, whole)
-
-
-def append(file: BinaryIO, start: int, rows: np.ndarray) -> None:
-    """Write rows behind the first `start` of them."""
-    _skip_header(file)
-    file.seek(start * rows[0].nbytes, os.SEEK_CUR)
+def append(file: BinaryIO, place: int, rows: np.ndarray) -> None:
+    """Write rows from a place in a file on."""
+    file.seek(place)
     file.write(np.ascontiguousarray(rows).tobytes())
 
 
-def sync(files: Sequence[BinaryIO]) -> None:
+def sync(files: Iterable[BinaryIO]) -> None:
     """Have the system write what was written."""
     for file in files:
         file.flush()
         os.fsync(file.fileno())
 
 
-def mapped(files: Iterable[RowFile], examples: int) -> Rows:
+def mapped(folder: Path, header: Header) -> dict[str, np.memmap]:
     """The rows by name, read as they are used. Raises ValueError for files that do not fit."""
-    rows: Rows = {}
-    for name, path, shape, dtype in files:
+    rows: dict[str, np.memmap] = {}
+    for i, (name, (shape, dtype)) in enumerate(header.rows.items()):
+        path = row_path(folder, i)
         try:
-            found = npy.open_memmap(path, mode="r")
+            rows[name] = npy.open_memmap(path, mode="r")
         except (OSError, ValueError, EOFError, TokenError) as problem:
             raise _damaged(path, problem) from None
-        if (found.shape, found.dtype) != ((examples, *shape), dtype):
+        if (rows[name].shape, rows[name].dtype) != ((header.examples, *shape), dtype):
             raise ValueError(f"{path} does not hold {name}; write the index anew")
-        rows[name] = found
     return rows
 
 
-def first_rows(files: Iterable[RowFile], count: int) -> Rows:
-    """The first rows, of files that may not be whole. Raises ValueError where they are missing."""
-    rows: Rows = {}
-    for name, path, shape, dtype in files:
-        try:
-            with path.open("rb") as file:
-                _skip_header(file)
-                numbers = np.fromfile(file, dtype, count * math.prod(shape))
-        except (OSError, ValueError, TokenError) as problem:
-            raise _damaged(path, problem) from None
-        if numbers.size != count * math.prod(shape):
-            raise _damaged(path, "it ends too early")
-        rows[name] = numbers.reshape(count, *shape)
-    return rows
+def check_digests(rows: Mapping[str, np.memmap], header: Header) -> None:
+    """Raises ValueError where the rows that are done are not those that were written."""
+    own, found = {name: x[: header.done] for name, x in rows.items()}, Digests()
+    for part in block_slices(own):
+        found = digests_of({name: x[part] for name, x in own.items()}, header.done, found)
+    for name, digest in header.row_digests.items():
+        if found[name] != digest:
+            raise _damaged(rows[name].filename, "its rows are not those that were written")
 
 
-def check_digests(files: Iterable[RowFile], count: int, there: Digests) -> None:
-    """Raises ValueError where the first rows, which are there, are not those that were written."""
-    for name, path, shape, dtype in files:
-        with path.open("rb") as file:
-            _skip_header(file)
-            digest = _digest(file, count * math.prod(shape) * dtype.itemsize)
-        if digest != there[name]:
-            raise _damaged(path, "its rows are not those that were written")
+def row_path(folder: Path, number: int) -> Path:
+    """Where the rows of one array are, by its number in the header."""
+    return folder / f"rows_{number}.npy"
 
 
-def _digest(file: BinaryIO, size: int) -> int:
-    """Of as many bytes from here on."""
-    digest = 0
-    for start in range(0, size, BLOCK_BYTES):
-        digest = zlib.crc32(file.read(min(BLOCK_BYTES, size - start)), digest)
-    return digest
-
-
-def _damaged(path: Path, problem: object) -> ValueError:
-    return ValueError(f"{path} is damaged ({problem}); remove {path.parent}, and write it anew")
-
-
-def _skip_header(file: BinaryIO) -> None:
-    file.seek(0)
-    npy.read_magic(file)
-    npy.read_array_header_1_0(file)
+def _damaged(path: Any, problem: object) -> ValueError:
+    folder = Path(path).parent
+    return ValueError(f"{path} is damaged ({problem}); remove {folder}, and write it anew")
 
 
 @dataclass(frozen=True)
@@ -282,10 +236,9 @@ def open_index(path: str | os.PathLike[str]) -> Index:
             f"{folder} has rows of {header.done} of {header.examples} examples; call write_index "
             "again with the same arguments, and it goes on"
         )
-    files = row_files(folder, header)
-    rows = mapped(files, header.examples)
-    check_digests(files, header.examples, header.row_digests)
-    return Index(folder, rows, header.settings)
+    rows = mapped(folder, header)
+    check_digests(rows, header)
+    return Index(folder, dict(rows), header.settings)
 
 
 def check_index(function: str, index: Index) -> Index:

@@ -115,8 +115,8 @@ BLOCK_BYTES = 1 << 26
 def block_slices(rows: Rows) -> list[slice]:
     """Slices of the examples, each of `BLOCK_BYTES` at most, or of one example."""
     count = len(next(iter(rows.values())))
-    each = sum(x.nbytes for x in rows.values()) // count
-    size = max(1, BLOCK_BYTES // each)
+    total = sum(x.nbytes for x in rows.values())
+    size = max(1, BLOCK_BYTES * count // max(1, total))
     return [slice(start, start + size) for start in range(0, count, size)]
 
 

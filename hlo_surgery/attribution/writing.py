@@ -4,6 +4,7 @@ One writer: a folder that one process writes to at a time.
 """
 
 import contextlib
+import math
 import os
 import shutil
 import time
@@ -29,11 +30,11 @@ from hlo_surgery.attribution.index import (
     described,
     digests_of,
     first_other,
-    first_rows,
+    mapped,
     open_index,
     plain_settings,
     read_header,
-    row_files,
+    row_path,
     sync,
     write_header,
 )
@@ -202,7 +203,7 @@ def _checked_rows(f: Function, first: Rows, check: Check, batch: Any, places: np
 def _check_first(folder: Path, there: Header, first: Rows) -> None:
     """Raises ValueError where the rows that are there are not those of the first batch."""
     count = min(there.done, len(next(iter(first.values()))))
-    stored = first_rows(row_files(folder, there), count)
+    stored: Rows = {key: rows[:count] for key, rows in mapped(folder, there).items()}
     name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored, stored)
     if name is not None:
         raise ValueError(
@@ -236,7 +237,7 @@ def _may_be_written(folder: Path) -> bool:
 
 def _check_room(folder: Path, header: Header) -> None:
     """Before hours of work, and not after them."""
-    sizes = (one.dtype.itemsize * int(np.prod(one.shape)) for one in row_files(folder, header))
+    sizes = (np.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in header.rows.values())
     needed = sum(sizes) * (header.examples - header.done)
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -251,28 +252,27 @@ def _write(
     """The rows that are not there yet; their number, and of what they are, once they are on the
     disk.
     """
-    files, examples = row_files(folder, header), header.examples
-    digests, row_digests = header.digests, header.row_digests
-    if header.done:
-        check_digests(files, header.done, row_digests)
-    else:
-        create(files, examples)
-    committed = time.monotonic()
+    if not header.done:
+        create(folder, header)
+    there = mapped(folder, header)
+    check_digests(there, header)
+    examples, committed = header.examples, time.monotonic()
     with ExitStack() as stack:
-        opened = [stack.enter_context(one.path.open("r+b")) for one in files]
+        paths = [row_path(folder, i) for i in range(len(there))]
+        files = [stack.enter_context(path.open("r+b")) for path in paths]
         for start in _shown(range(header.done, examples, size)):
             places, stop = places_from(start, size, examples), min(start + size, examples)
             batch = batch_at(data, places)
             # Before f, which may take the arrays for its own.
-            digests = digests_of(named(batch), stop - start, digests)
+            digests = digests_of(named(batch), stop - start, header.digests)
             rows = rows_of(batch, places)
-            row_digests = digests_of(rows, stop - start, row_digests)
-            for one, file in zip(files, opened, strict=True):
-                append(file, start, rows[one.name][: stop - start])
+            row_digests = digests_of(rows, stop - start, header.row_digests)
+            for (name, own), file in zip(there.items(), files, strict=True):
+                append(file, own.offset + start * own[0].nbytes, rows[name][: stop - start])
+            header = replace(header, done=stop, digests=digests, row_digests=row_digests)
             if stop == examples or time.monotonic() > committed + COMMIT_SECONDS:
-                sync(opened)
-                done = replace(header, done=stop, digests=digests, row_digests=row_digests)
-                write_header(folder, done)
+                sync(files)
+                write_header(folder, header)
                 committed = time.monotonic()
 
 

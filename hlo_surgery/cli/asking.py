@@ -106,21 +106,18 @@ def usage(name: str, maker: Maker) -> str:
 
 
 def listed() -> list[dict[str, Any]]:
-    """Every statistic: how it is written, what it is, and whether the command line can."""
+    """Every statistic: how it is written, the first paragraph of its docstring in one line, and
+    whether the command line can.
+    """
     return [
         {
             "name": name,
             "usage": usage(name, maker),
-            "summary": _first_paragraph(maker),
+            "summary": " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split()),
             "python_only": name in NEED_A_FUNCTION,
         }
         for name, maker in statistics().items()
     ]
-
-
-def _first_paragraph(maker: Callable[..., Any]) -> str:
-    """What a statistic's docstring begins with, in one line."""
-    return " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
 
 
 def print_statistics(rows: Sequence[dict[str, Any]]) -> None:
@@ -131,94 +128,73 @@ def print_statistics(rows: Sequence[dict[str, Any]]) -> None:
     print_table("statistics", ("statistic", "value", ""), cells)
 
 
-Gradients = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gradient",
-        metavar="OUTPUT",
-        help="Output that is a gradient, or tree of them, by name or position; else what is like "
-        "the arguments.",
-    ),
-]
-Loss = Annotated[
-    str | None,
-    typer.Option(
-        metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told."
-    ),
-]
-LossReduction = Annotated[
-    str, typer.Option(help="How the loss reduces over the examples: mean or sum.")
-]
-OnMixing = Annotated[
-    str, typer.Option(help="What to do where examples mix: refuse, or contribution.")
-]
-IsReal = Annotated[
-    str | None,
-    typer.Option(
-        "--is-real",
-        metavar="ARG",
-        help="Argument that says which examples are no padding; else all are.",
-    ),
-]
-CustomCalls = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--custom-call",
-        metavar="NAME=AXES:AXES",
-        help="Custom call that takes the examples one by one, by its target or kernel: their axes "
-        "in its operands and results, such as kernel=0,0,-:0, - for none. Trusted.",
-    ),
-]
-RowsPerExample = Annotated[
-    int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
-]
-Segments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--segments",
-        metavar="ARG=IDS",
-        hidden=True,
-        help="Refused: rows that belong to examples by ids are not taken.",
-    ),
-]
-Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
-MemoryBudget = Annotated[
-    str | None,
-    typer.Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."),
-]
-PlannedTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--target", metavar="TARGET", help="Device to plan for, such as tpu:v5e; else JAX's own."
-    ),
-]
-ReuseGradient = Annotated[
-    bool | None,
-    typer.Option(
-        help="Take gradients from each example's, or keep their ops; else what is cheaper."
-    ),
-]
-Shards = Annotated[int | None, typer.Option(help="Over how many devices the examples will lie.")]
-
 # What the options below were given as, by name; `taking_how` puts the options in place of a
 # parameter of this type.
 How = dict[str, Any]
 
 
 def _options(
-    gradient: Gradients = None,
-    loss: Loss = None,
-    loss_reduction: LossReduction = "mean",
-    on_mixing: OnMixing = "refuse",
-    is_real: IsReal = None,
-    custom_call: CustomCalls = None,
-    rows_per_example: RowsPerExample = 1,
-    segments: Segments = None,
-    strategy: Strategy = "auto",
-    memory_budget: MemoryBudget = None,
-    target: PlannedTarget = None,
-    reuse_gradient: ReuseGradient = None,
-    shards: Shards = None,
+    gradient: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OUTPUT",
+            help="Output that is a gradient, or tree of them, by name or position; else what is "
+            "like the arguments.",
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told."
+        ),
+    ] = None,
+    loss_reduction: Annotated[
+        str, typer.Option(help="How the loss reduces over the examples: mean or sum.")
+    ] = "mean",
+    on_mixing: Annotated[
+        str, typer.Option(help="What to do where examples mix: refuse, or contribution.")
+    ] = "refuse",
+    is_real: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARG",
+            help="Argument that says which examples are no padding; else all are.",
+        ),
+    ] = None,
+    custom_call: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=AXES:AXES",
+            help="Custom call that takes the examples one by one, by its target or kernel: their "
+            "axes in its operands and results, such as kernel=0,0,-:0, - for none. Trusted.",
+        ),
+    ] = None,
+    rows_per_example: Annotated[
+        int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
+    ] = 1,
+    strategy: Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")] = "auto",
+    memory_budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Device to plan for, such as tpu:v5e; else JAX's own.",
+        ),
+    ] = None,
+    reuse_gradient: Annotated[
+        bool | None,
+        typer.Option(
+            help="Take gradients from each example's, or keep their ops; else what is cheaper."
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Over how many devices the examples will lie.")
+    ] = None,
 ) -> None: ...
 
 
@@ -242,7 +218,7 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
     """What the library's functions take, from what the command line gives."""
-    own = ("gradient", "memory_budget", "custom_call", "segments")
+    own = ("gradient", "memory_budget", "custom_call")
     rest = {name: given for name, given in how.items() if name not in own}
     return rest | {
         "batch": parse_batch(batch),
@@ -250,7 +226,6 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
         "custom_calls": parse_custom_calls(how["custom_call"] or []),
-        "segments": how["segments"],
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

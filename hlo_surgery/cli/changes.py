@@ -9,7 +9,7 @@ import typer
 
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
 from hlo_surgery.cli.asking import How, options_of, taking_how
-from hlo_surgery.cli.files import check_apart, check_writable, read_module, stream_or_file
+from hlo_surgery.cli.files import output_file, read_module
 from hlo_surgery.cli.output import (
     REFUSED,
     print_json,
@@ -77,8 +77,7 @@ def _print_additions(found: Sequence[Addition], words: bool) -> None:
         if addition.words:
             print_text(f"  {addition.words}")
         print_text(f"  for {listing(addition.lines)}")
-        numbers = [f"{number} {op}" for op, number in addition.counts.items()]
-        print_text(f"  {counted(len(addition.ops), 'op')}: {', '.join(numbers)}")
+        print_text(f"  {counted(len(addition.ops), 'op')}: {addition.counts}")
         if not words:
             _print_mlir(addition)
 
@@ -106,11 +105,11 @@ def write_report(
     place; exit 1 where there are any.
     """
     with reported(json):
-        _check_page(out, file)
+        output_file(out, file, alone="a page")
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting", json) as tell:
-            found = _spelled(find(module, options, tell))
+        with waiting("rewriting and compiling", json):
+            found = _spelled(find(module, options))
         name = "stdin" if file == "-" else printable(Path(file).name)
         write_atomically(Path(out), page(name, found).encode())
         if json:
@@ -130,10 +129,3 @@ def _spelled(found: Findings) -> Findings:
         for name, reason in found.refused.items()
     }
     return replace(found, refused=refused)
-
-
-def _check_page(out: str, file: str) -> None:
-    if stream_or_file(out) == "-":
-        raise ValueError("a page does not go to stdout; name a file, such as report.html")
-    check_apart(out, file)
-    check_writable(out)

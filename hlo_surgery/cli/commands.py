@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad 
 error.
 """
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,12 +28,10 @@ from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
 from hlo_surgery.cli.files import (
-    check_apart,
-    check_writable,
+    output_file,
     output_names,
     read_inputs,
     read_module,
-    stream_or_file,
     write_arrays,
     write_module,
 )
@@ -42,15 +39,17 @@ from hlo_surgery.cli.output import (
     REFUSED,
     print_earlier,
     print_json,
+    print_plan,
     print_ports,
+    print_summaries,
     print_text,
     print_verdict,
     progress,
     quiet_without_gpu,
     reported,
+    summarise,
     waiting,
 )
-from hlo_surgery.cli.plans import print_plan, print_summaries, summarise
 from hlo_surgery.cli.supervision import supervised
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module
@@ -61,7 +60,7 @@ from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
 from hlo_surgery.targets.target import without_tpu
 from hlo_surgery.verification.verify import verify_module
 
-PASSES: dict[str, Callable[[mlir.Module], int]] = {"fold_squared_sums": fold_squared_sums}
+PASS = "fold_squared_sums"
 
 
 class Supervised(typer.Typer):
@@ -139,57 +138,54 @@ def rewrite(
     .mlir, a jax.export artifact in .jax_export, else MLIR bytecode.
     """
     with reported(json):
-        out = stream_or_file(out)
-        if json and out == "-":
-            raise ValueError("--json and -o - both write to stdout; name an output file")
-        check_writable(out)
-        if not force:
-            check_apart(out, file, otherwise=", or pass --force")
+        out = output_file(out, file, json=json, force=force)
+        _check_asked(only, batch, statistic)
         module = read_module(file)
-        if only and (batch or statistic):
-            raise ValueError(
-                "--pass stands alone: fold_squared_sums takes no --batch and no --statistic"
-            )
-        missing = [
-            name
-            for name, given in (("--batch", batch), ("--statistic", statistic))
-            if not (only or given)
-        ]
-        if missing:
-            raise ValueError(
-                f"Missing option '{missing[0]}', or --pass fold_squared_sums instead of both"
-            )
         options = options_of(batch, statistic, how)
         with waiting("rewriting", json):
-            rewritten, folded = (
-                _run_pass(only, module) if only else (rewrite_module(module, **options), None)
-            )
+            if only:
+                rewritten, folded = _fold(module)
+            else:
+                rewritten, folded = rewrite_module(module, **options), None
         _check_new(module, rewritten)
         write_module(rewritten, out)
-        if rewritten.plan is not None and not json:
-            print_earlier(module, stderr=out == "-")
-            print_text(rewritten.plan.taken(), stderr=out == "-")
-            if rewritten.plan.unnamed:
-                print_text(rewritten.plan.beside_batch(), "yellow", stderr=out == "-")
         if json:
             counts = {} if folded is None else {"folded": folded}
             print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan} | counts)
-        elif out != "-":
-            added = counted(len(rewritten.outputs) - len(module.outputs), "statistic")
-            more = added if folded is None else _folded(folded)
-            made = f"{counted(len(module.outputs), 'output')} of the original, {more}"
-            print_text(f"wrote {out}: {made}", "green")
+        else:
+            _print_rewritten(module, rewritten, folded, out)
 
 
-def _run_pass(name: str, module: Module) -> tuple[Module, int]:
-    """A module after one pass by itself, and how many sums that has folded. Raises ValueError where
-    there is no such pass.
-    """
-    if name not in PASSES:
-        raise ValueError(f"there is no pass {name!r}; there is {', '.join(PASSES)}")
+def _check_asked(only: str | None, batch: list[str], statistic: list[str]) -> None:
+    """Raises ValueError unless there is either a pass, or arguments and statistics."""
+    if only not in (None, PASS):
+        raise ValueError(f"there is no pass {only!r}; there is {PASS}")
+    if only and (batch or statistic):
+        raise ValueError(f"--pass stands alone: {PASS} takes no --batch and no --statistic")
+    if not only and not (batch and statistic):
+        missing = "--statistic" if batch else "--batch"
+        raise ValueError(f"Missing option '{missing}', or --pass {PASS} instead of both")
+
+
+def _fold(module: Module) -> tuple[Module, int]:
+    """A module after this pass by itself, and how many sums that has folded."""
     code = mlir.clone(module.code)
-    folded = PASSES[name](code)
+    folded = fold_squared_sums(code)
     return Module(code), folded
+
+
+def _print_rewritten(module: Module, rewritten: Module, folded: int | None, out: str) -> None:
+    aside = out == "-"
+    if rewritten.plan is not None:
+        print_earlier(module, stderr=aside)
+        print_text(rewritten.plan.taken(), stderr=aside)
+        if rewritten.plan.unnamed:
+            print_text(rewritten.plan.beside_batch(), "yellow", stderr=aside)
+    if not aside:
+        added = counted(len(rewritten.outputs) - len(module.outputs), "statistic")
+        more = added if folded is None else _folded(folded)
+        made = f"{counted(len(module.outputs), 'output')} of the original, {more}"
+        print_text(f"wrote {out}: {made}", "green")
 
 
 def _check_new(module: Module, rewritten: Module) -> None:
@@ -223,8 +219,7 @@ def run(
     """Compile and run a module; show its outputs, and save them."""
     with reported(json):
         if out is not None:
-            check_writable(stream_or_file(out), stdout=False)
-            check_apart(out, file, inputs)
+            output_file(out, file, inputs, alone="an npz archive")
         module = read_module(file)
         arrays = read_inputs(inputs, module.arguments, seed)
         with waiting("compiling and running", json):

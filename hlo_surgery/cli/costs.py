@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from hlo_surgery.cli.arguments import File, Json
-from hlo_surgery.cli.files import check_apart, check_writable, read_module, stream_or_file
+from hlo_surgery.cli.files import output_file, read_module
 from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported, waiting
 from hlo_surgery.dumps import write_atomically
-from hlo_surgery.plan import quantity
+from hlo_surgery.plan import duration, quantity
 from hlo_surgery.targets.costs import Cost, cost_of
 from hlo_surgery.targets.gpus import BY_CUBLAS
 from hlo_surgery.targets.live_memory import Step, highest
@@ -46,17 +46,17 @@ def check_plots() -> None:
         raise ValueError("a plot needs matplotlib, which is not installed: pip install '.[plots]'")
 
 
-def write_png(path: str, staircases: Mapping[str, Sequence[Step]], target: str) -> None:
-    """One line a program. Raises ValueError where matplotlib is not installed."""
-    check_plots()
+def write_png(path: str, names: Sequence[str], costs: Sequence[Cost]) -> None:
+    """One line a program."""
     figure_module: Any = importlib.import_module("matplotlib.figure")
     figure = figure_module.Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
-    for name, steps in staircases.items():
-        axes.plot([step.bytes / 1e6 for step in steps], drawstyle="steps-post", label=name)
-    axes.set(
-        xlabel="instruction, in the order of the program", ylabel="live memory, MB", title=target
-    )
+    for name, cost in zip(names, costs, strict=True):
+        live = [step.bytes / 1e6 for step in cost.staircase]
+        axes.plot(live, drawstyle="steps-post", label=name)
+    axes.set_title(costs[0].target)
+    axes.set_xlabel("instruction, in the order of the program")
+    axes.set_ylabel("live memory, MB")
     axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.legend()
     picture = io.BytesIO()
@@ -88,13 +88,9 @@ WORK = {
     "estimated cycles": "estimated_cycles",
     "estimated time": "estimated_seconds",
 }
-UNITS = {
-    "flops": "",
-    "estimated_cycles": "",
-    "kernels": "",
-    "roofline_seconds": "s",
-    "estimated_seconds": "s",
-}
+UNITS = {"flops": "", "estimated_cycles": "", "kernels": ""}
+# What is known of some devices alone.
+KNOWN_OF = {"kernels": "gpu", "estimated_cycles": "tpu", "estimated_seconds": "tpu"}
 WIDTH = 72
 NOT_TIMED = (
     "without a GPU XLA times no algorithms (xla_gpu_autotune_level=0): GEMMs are Triton's in "
@@ -120,21 +116,14 @@ def compile_module(
 ) -> None:
     """Compile a module for a target and show its memory; with -o, write the scheduled HLO."""
     with reported(json):
-        out = None if out is None else stream_or_file(out)
-        if json and out == "-":
-            raise ValueError("--json and -o - both write to stdout; name an output file")
-        if out is not None:
-            check_writable(out)
-            check_apart(out, file)
+        out = None if out is None else output_file(out, file, json=json)
         compiled = _compiled(file, target, json)
         cost = cost_of(compiled.executable, compiled.target)
         if out is not None and out != "-":
             write_atomically(Path(out), compiled.text.encode())
         if json:
-            print_json(
-                {"file": out, "target": cost.target}
-                | {name: getattr(cost, name) for name in MEMORY.values()}
-            )
+            memory = {name: getattr(cost, name) for name in MEMORY.values()}
+            print_json({"file": out, "target": cost.target} | memory)
         elif out == "-":
             sys.stdout.write(compiled.text)
         else:
@@ -161,32 +150,19 @@ def show_cost(
     """Compile a module for a target, without a run: memory, FLOPs, bytes and estimated time."""
     with reported(json):
         if plot is not None:
-            _check_plot(plot)
-            check_apart(plot, file, against)
+            output_file(plot, file, against, alone="a picture")
+            check_plots()
         files = [file] if against is None else [file, against]
         costs = [_cost(each, target, json) for each in files]
         if plot is not None:
-            write_png(
-                plot,
-                {name: cost.staircase for name, cost in zip(files, costs, strict=True)},
-                costs[0].target,
-            )
+            write_png(plot, files, costs)
         if json:
-            print_json(
-                {"file": file, "cost": costs[0]} | ({"against": costs[1]} if against else {})
-            )
+            print_json(dict(zip(("file", "cost", "against"), (file, *costs), strict=False)))
         else:
             _print_costs(files, costs)
             _print_memory(files, costs)
             for name, cost in zip(files, costs, strict=True):
                 _print_notes(name, cost)
-
-
-def _check_plot(plot: str) -> None:
-    if stream_or_file(plot) == "-":
-        raise ValueError("a picture does not go to stdout; name a file")
-    check_writable(plot, stdout=False)
-    check_plots()
 
 
 def _compiled(file: str, target: str | None, json: bool) -> Compiled:
@@ -208,29 +184,20 @@ def _rows(fields: Mapping[str, str], costs: Sequence[Cost]) -> Iterator[list[str
     """A row for each field that says something, with the ratio of the first cost to the second."""
     for title, field in fields.items():
         values = [getattr(cost, field) for cost in costs]
-        unknown = [_is_unknown(cost, field) for cost in costs]
-        if any(values) or any(unknown):
-            shown = [_shown(value, UNITS.get(field, "B")) for value in values]
-            cells = [
-                "unknown" if hidden else cell for cell, hidden in zip(shown, unknown, strict=True)
-            ]
+        cells = [_shown(cost, field) for cost in costs]
+        if any(values) or "unknown" in cells:
             yield [title, *cells, *_ratio(values)]
 
 
-def _is_unknown(cost: Cost, field: str) -> bool:
-    """Whether a value depends on data by trip counts; XLA estimates time for TPU alone."""
-    estimate = field.startswith("estimated") and not cost.target.startswith("tpu")
-    estimate = estimate or (field == "kernels" and not cost.target.startswith("gpu"))
-    return getattr(cost, field) is None and cost.unknown_loops > 0 and not estimate
-
-
-def _shown(value: float | None, unit: str) -> str:
+def _shown(cost: Cost, field: str) -> str:
+    """A value with its unit; it is unknown where data decides how often loops run."""
+    value = getattr(cost, field)
     if value is None:
-        return ""
-    if unit == "s" and 0 < value < 1:
-        value, unit = (value * 1e3, "ms") if value >= 1e-3 else (value * 1e6, "us")
-        return f"{value:.3g} {unit}"
-    return f"{quantity(value)}{unit}"
+        known = cost.target.startswith(KNOWN_OF.get(field, ""))
+        return "unknown" if cost.unknown_loops and known else ""
+    if field.endswith("_seconds"):
+        return duration(value).lstrip("+")
+    return quantity(value) + UNITS.get(field, "B")
 
 
 def _ratio(values: Sequence[float | None]) -> list[str]:
@@ -273,12 +240,14 @@ def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
 
 
 def _print_notes(name: str, cost: Cost) -> None:
+    """What is not known, and why."""
+    notes = list[str]()
     if cost.unknown_loops:
         why = "so that work and time are unknown"
-        print_text(
-            f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow"
-        )
+        notes.append(f"loops whose trip count depends on data: {cost.unknown_loops}, {why}")
     if cost.target.startswith("gpu:"):
-        print_text(f"{name}: {NOT_TIMED}", "yellow")
+        notes.append(NOT_TIMED)
     if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):
-        print_text(f"{name}: XLA estimates no time for {cost.target}", "yellow")
+        notes.append(f"XLA estimates no time for {cost.target}")
+    for note in notes:
+        print_text(f"{name}: {note}", "yellow")

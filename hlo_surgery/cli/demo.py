@@ -1,9 +1,5 @@
-"""The demo on the screen: by model what it costs beside others, then the steps, then the verdict.
-
-The demo's models in plain JAX: a decoder LM and an MLP, with random parameters and batch.
-
-The demo: one model through every step, from its dump to a comparison with `vmap` and, where optax
-is installed, `micro_grad`.
+"""The demo: a decoder LM and an MLP, from the dump of a gradient to a comparison with `vmap` and,
+where optax is installed, `micro_grad`; by model what each costs, then the verdict.
 """
 
 import statistics
@@ -14,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +20,6 @@ from jax import Array
 from hlo_surgery.cli.output import print_json, print_table, print_text, waiting
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, load
-from hlo_surgery.plan import quantity
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.norms import norms
@@ -41,8 +36,7 @@ LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, TEXTS = 2, 64, 4, 256, 32, 16
 MLP_LAYERS, MLP_WIDTH, ROWS = 3, 256, 64
 
 
-@dataclass(frozen=True)
-class DemoModel:
+class DemoModel(NamedTuple):
     """A mean loss of (parameters, *batch), and arguments; examples lie along batch axes 0."""
 
     name: str
@@ -125,83 +119,108 @@ ROUNDS = 7
 SECONDS, LEAST_ROUNDS = 0.5, 3
 STATISTICS = {"norms": norms(), "second moments": second_moment()}
 GRADIENT, OURS, VMAP, MICRO_GRAD = "gradient alone", "hlo-surgery", "vmap", "micro_grad"
-# Of which the fastest is shown.
-CHUNKS = (1, 8)
-Means = Callable[[Callable[..., Any], Sequence[jax.Array]], Any]
+CHUNKS = {"chunks of 1": 1, "chunks of 8": 8, "whole batch": None}
+LEGEND = (
+    f"Every program runs once in each of {ROUNDS} rounds, slow ones in fewer. Times are medians, "
+    "and so are ratios of times in one round to the gradient alone, brackets their middle half. "
+    "Temporaries are the memory that XLA plans beside arguments and results."
+)
+WITHOUT_OPTAX = "With optax installed, its micro_grad is timed, too."
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a run, in each of its rounds, and bytes of temporaries that XLA plans for it."""
+    """Seconds of a run, in each of its rounds, their median, and bytes of temporaries that XLA
+    plans for it.
+    """
 
+    seconds: float
     rounds: tuple[float, ...]
     temporaries: int
-
-    @property
-    def seconds(self) -> float:
-        """The median of the rounds."""
-        return statistics.median(self.rounds)
-
-    def shares(self, other: "Cost") -> list[float]:
-        """Of the time of another, in each round of both."""
-        return [own / its for own, its in zip(self.rounds, other.rounds, strict=False)]
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A dumped module, the rewritten one, its comparison with `vmap`, and the costs by name."""
+    """A model, what was made of its dumped gradient and how it compares with `vmap`, and costs by
+    name.
+    """
 
-    model: DemoModel
-    original: Module
-    rewritten: Module
+    name: str
+    sizes: str
+    rewritten: str
     rewriting_seconds: float
     comparisons: tuple[Comparison, ...]
     costs: Mapping[str, Cost]
 
 
-def dump(model: DemoModel, folder: Path) -> Path:
-    """The module of the model's gradient, lowered and written as text."""
-    lowered = jax.jit(jax.grad(model.loss)).lower(model.parameters, *model.batch)
-    file = folder / f"{model.name.replace(' ', '_')}.mlir"
-    file.write_text(lowered.as_text(debug_info=True))
-    return file
+def show_demo(as_json: bool) -> bool:
+    """Run the demo and show it; whether every result was equivalent to `vmap`'s."""
+    shown: list[Demonstration] = []
+    if not as_json:
+        print_text(
+            f"The gradient of a batch with {' and '.join(STATISTICS)} of its examples", "bold"
+        )
+    for model in (mlp(), decoder_lm()):
+        with waiting(f"{model.name}: dump, rewrite, compile, run", as_json):
+            shown.append(demonstrate(model))
+        if not as_json:
+            _print_demonstration(shown[-1])
+    equivalent = all(c.passes for d in shown for c in d.comparisons)
+    verdict = "equivalent" if equivalent else "not equivalent"
+    if as_json:
+        print_json({"models": shown, "verdict": verdict})
+    else:
+        print_text(LEGEND if find_spec("optax") else f"{LEGEND} {WITHOUT_OPTAX}")
+        print_text(verdict, "green" if equivalent else "red")
+    return equivalent
 
 
-def demonstrate(model: DemoModel, file: Path) -> Demonstration:
-    """Rewrite the dumped module, compile and run it, and hold it against `jit(vmap(grad))`.
+def demonstrate(model: DemoModel) -> Demonstration:
+    """Dump the model's gradient, rewrite the dump, compile and run it, and hold it against
+    `jit(vmap(grad))`.
 
-    It is timed against `vmap` and `micro_grad`, each over the whole batch and in parts: one example
+    It is timed against `vmap` and `micro_grad`, this over the whole batch and in parts: one example
     after another is what suits a CPU, and so the fair one there.
     """
-    original = load(file)
+    original = _dumped(model)
     start = time.perf_counter()
     batch = range(len(original.arguments) - len(model.batch), len(original.arguments))
     rewritten = rewrite_module(original, batch=list(batch), statistics=STATISTICS)
-    rewriting_seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     arrays = [*jax.tree.leaves(model.parameters), *model.batch]
     functions = {GRADIENT: original.jitted, OURS: rewritten.jitted} | rivals(model)
     compiled = {name: function.lower(*arrays).compile() for name, function in functions.items()}
     comparisons = _compare(rewritten, compiled, arrays)
-    costs = best_of_chunks(_costs(compiled, arrays))
-    return Demonstration(model, original, rewritten, rewriting_seconds, comparisons, costs)
+    costs = _costs(compiled, arrays)
+    return Demonstration(model.name, model.sizes, _said(rewritten), seconds, comparisons, costs)
+
+
+def _dumped(model: DemoModel) -> Module:
+    """The module of the model's gradient, lowered, written as text and read again."""
+    lowered = jax.jit(jax.grad(model.loss)).lower(model.parameters, *model.batch)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "gradient.mlir")
+        file.write_text(lowered.as_text(debug_info=True))
+        return load(file)
+
+
+def _said(rewritten: Module) -> str:
+    """How many gradients there are, and which strategies make their statistics."""
+    plan = rewritten.plan
+    assert plan is not None
+    taken = Counter(strategy for output in plan.outputs for strategy in output.strategies.values())
+    strategies = ", ".join(f"{count} by {strategy}" for strategy, count in taken.items())
+    gradients = counted(len(plan.outputs), "gradient")
+    return f"{gradients} of {plan.batch_size} examples, statistics {strategies}"
 
 
 def rivals(model: DemoModel) -> dict[str, Any]:
-    """What else has these numbers, jitted, by name: without optax, `vmap` in a scan for its own."""
+    """What else has these numbers, jitted, by name."""
+    found = {VMAP: by_vmap(model)}
     if find_spec("optax"):
-        found = {f"{MICRO_GRAD}, chunks of {n}": by_micro_grad(model, n) for n in CHUNKS}
-        found[f"{MICRO_GRAD}, whole batch"] = by_micro_grad(model, None)
-    else:
-        found = {f"{VMAP} in a scan": by_vmap(model, one_by_one)}
-    found[VMAP] = by_vmap(model, all_at_once)
+        chunked = {f"{MICRO_GRAD}, {name}": by_micro_grad(model, n) for name, n in CHUNKS.items()}
+        found = chunked | found
     return {name: jax.jit(function) for name, function in found.items()}
-
-
-def best_of_chunks(costs: Mapping[str, Cost]) -> dict[str, Cost]:
-    """Of those in chunks the fastest alone."""
-    chunked = {name: cost for name, cost in costs.items() if ", chunks of " in name}
-    fastest = min(chunked, key=lambda name: chunked[name].seconds, default="")
-    return {name: c for name, c in costs.items() if name == fastest or name not in chunked}
 
 
 def of_flat(model: DemoModel) -> tuple[Callable[..., Array], int]:
@@ -238,41 +257,19 @@ def by_micro_grad(model: DemoModel, chunk: int | None) -> Any:
     return flat
 
 
-def by_vmap(model: DemoModel, means: Means) -> Any:
+def by_vmap(model: DemoModel) -> Any:
     """Gradient, norms and second moments, of the flat arguments, from all examples' gradients."""
     loss, count = of_flat(model)
 
     def flat(*arrays: jax.Array) -> list[jax.Array]:
-        def powers(*one: jax.Array) -> Any:
-            gradients = jax.grad(loss, range(count))(*arrays[:count], *one)
-            return (gradients, [g * g for g in gradients]), norm(gradients)
+        def of_one(*one: jax.Array) -> Any:
+            return jax.grad(loss, range(count))(*arrays[:count], *one)
 
-        of_one = [array[:, None] for array in arrays[count:]]
-        (gradients, squares), lengths = means(powers, of_one)
-        return [*gradients, lengths, *squares]
+        each = jax.vmap(of_one)(*(array[:, None] for array in arrays[count:]))
+        means = [jnp.mean(g, 0) for g in each]
+        return [*means, jax.vmap(norm)(each), *(jnp.mean(g * g, 0) for g in each)]
 
     return flat
-
-
-def all_at_once(of_one: Callable[..., Any], batch: Sequence[jax.Array]) -> Any:
-    """The mean over the examples of the first of two that a function makes of one, by `jax.vmap`,
-    and the second of each.
-    """
-    first, second = jax.vmap(of_one)(*batch)
-    return jax.tree.map(lambda x: jnp.mean(x, 0), first), second
-
-
-def one_by_one(of_one: Callable[..., Any], batch: Sequence[jax.Array]) -> Any:
-    """The same, added up example by example."""
-    shapes, _ = jax.eval_shape(of_one, *(x[0] for x in batch))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-    def step(total: Any, one: Sequence[jax.Array]) -> tuple[Any, Any]:
-        first, second = of_one(*one)
-        return jax.tree.map(jnp.add, total, first), second
-
-    total, second = jax.lax.scan(step, zeros, tuple(batch))
-    return jax.tree.map(lambda x: x / len(batch[0]), total), second
 
 
 def _compare(
@@ -296,109 +293,33 @@ def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost
                 start = time.perf_counter()
                 jax.block_until_ready(function(*arrays))
                 times[name].append(time.perf_counter() - start)
-    temporaries = {
-        name: int(c.memory_analysis().temp_size_in_bytes) for name, c in compiled.items()
-    }
-    return {name: Cost(tuple(t[1:]), temporaries[name]) for name, t in times.items()}
+    return {name: _cost(compiled[name], own[1:]) for name, own in times.items()}
 
 
-def show_demo(as_json: bool) -> bool:
-    """Run the demo and show it; whether every result was equivalent to `vmap`'s."""
-    shown: list[Demonstration] = []
-    if not as_json:
-        print_text(
-            f"The gradient of a batch with {' and '.join(STATISTICS)} of its examples", "bold"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        for model in (mlp(), decoder_lm()):
-            with waiting(f"{model.name}: dump, inspect, rewrite, compile, run", as_json):
-                file = dump(model, Path(folder))
-                shown.append(demonstrate(model, file))
-            if not as_json:
-                _print_costs(shown[-1])
-                _print_steps(shown[-1], file)
-    equivalent = all(c.passes for d in shown for c in d.comparisons)
-    verdict = "equivalent" if equivalent else "not equivalent"
-    if as_json:
-        print_json({"models": [_summary(d) for d in shown], "verdict": verdict})
-    else:
-        print_text(LEGEND if find_spec("optax") else f"{LEGEND} {WITHOUT_OPTAX}")
-        print_text(verdict, "green" if equivalent else "red")
-    return equivalent
+def _cost(compiled: Any, rounds: Sequence[float]) -> Cost:
+    temporaries = int(compiled.memory_analysis().temp_size_in_bytes)
+    return Cost(statistics.median(rounds), tuple(rounds), temporaries)
 
 
-LEGEND = (
-    f"Every program runs once in each of {ROUNDS} rounds, slow ones in fewer. Times are medians, "
-    "ratios those to the gradient alone, brackets the middle half of the rounds. Temporaries are "
-    "the memory that XLA plans beside arguments and results."
-)
-WITHOUT_OPTAX = "With optax installed, its micro_grad is timed, too."
-
-
-def _print_costs(demonstration: Demonstration) -> None:
-    costs = demonstration.costs
-    gradient, ours = costs[GRADIENT], costs[OURS]
-    rows = [
-        (
-            name,
-            f"{cost.seconds * 1e3:.2f} ms",
-            f"{cost.seconds / gradient.seconds:.2f} x",
-            f"{cost.temporaries / 1e6:.2f} MB",
-            f"{cost.temporaries / max(gradient.temporaries, 1):.2f} x",
-        )
-        for name, cost in costs.items()
-    ]
-    model = demonstration.model
+def _print_demonstration(shown: Demonstration) -> None:
     columns = ("program", "time", "ratio", "temporaries", "ratio")
-    print_table(f"{model.name}, {model.sizes}", columns, rows)
-    print_text(f"  {OURS}: {_spread(ours.shares(gradient))} times the gradient's time")
-    for kind in (MICRO_GRAD, VMAP):
-        if own := {name: cost for name, cost in costs.items() if name.startswith(kind)}:
-            print_text(_beside(min(own, key=lambda name: own[name].seconds), costs))
-
-
-def _beside(name: str, costs: Mapping[str, Cost]) -> str:
-    """What a rival takes, as multiples of ours."""
-    rival, ours = costs[name], costs[OURS]
-    memory = rival.temporaries / max(ours.temporaries, 1)
-    time = _spread(rival.shares(ours))
-    return f"  {name}: {time} times hlo-surgery's time, {_times(memory)} times its temporaries"
-
-
-def _spread(shares: list[float]) -> str:
-    """The median, and the middle half."""
-    least, middle, most = statistics.quantiles(shares, n=4, method="inclusive")
-    return f"{_times(middle)} ({_times(least)} to {_times(most)})"
-
-
-def _times(share: float) -> str:
-    return f"{share:.2f}" if share < 10 else f"{share:.0f}"
-
-
-def _print_steps(demonstration: Demonstration, file: Path) -> None:
-    original, plan = demonstration.original, demonstration.rewritten.plan
-    assert plan is not None
-    taken = Counter(strategy for output in plan.outputs for strategy in output.strategies.values())
-    strategies = ", ".join(f"{count} by {strategy}" for strategy, count in taken.items())
-    worst = max(demonstration.comparisons, key=lambda c: c.share)
-    print_text(f"  dump      {file.name}, {quantity(file.stat().st_size)}B of StableHLO")
-    gradients = f"{counted(len(original.outputs), 'gradient')} of {plan.batch_size} examples"
-    print_text(f"  inspect   {len(original.arguments)} arguments, {gradients}")
-    print_text(f"  rewrite   {strategies}; {demonstration.rewriting_seconds:.2f} s")
+    gradient = shown.costs[GRADIENT]
+    rows = (_row(name, cost, gradient) for name, cost in shown.costs.items())
+    print_table(f"{shown.name}, {shown.sizes}", columns, rows)
+    worst = max(shown.comparisons, key=lambda c: c.share)
+    print_text(f"  {shown.rewritten}; rewritten in {shown.rewriting_seconds:.2f} s")
     print_text(
-        f"  compare   with vmap: off by {worst.error:.1e} of the largest entry at most, in "
-        f"{worst.name}"
+        f"  off by {worst.error:.1e} of the largest entry of vmap's at most, in {worst.name}"
     )
 
 
-def _as_plain(cost: Cost) -> dict[str, object]:
-    return {"seconds": cost.seconds, "rounds": cost.rounds, "temporaries": cost.temporaries}
-
-
-def _summary(demonstration: Demonstration) -> dict[str, object]:
-    return {
-        "name": demonstration.model.name,
-        "rewriting_seconds": demonstration.rewriting_seconds,
-        "comparisons": demonstration.comparisons,
-        "costs": {name: _as_plain(cost) for name, cost in demonstration.costs.items()},
-    }
+def _row(name: str, cost: Cost, gradient: Cost) -> Sequence[str]:
+    shares = [own / its for own, its in zip(cost.rounds, gradient.rounds, strict=False)]
+    least, middle, most = statistics.quantiles(shares, n=4, method="inclusive")
+    return (
+        name,
+        f"{cost.seconds * 1e3:.2f} ms",
+        f"{middle:.2f} x ({least:.2f} to {most:.2f})",
+        f"{cost.temporaries / 1e6:.2f} MB",
+        f"{cost.temporaries / max(gradient.temporaries, 1):.2f} x",
+    )

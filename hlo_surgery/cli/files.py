@@ -16,6 +16,7 @@ from hlo_surgery.cli.supervision import reading
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.module import Module, Port, load
 from hlo_surgery.verification.inputs import Arrays, draw_inputs, is_inexact
+from hlo_surgery.verification.tolerances import Array
 
 
 def read_module(file: str) -> Module:
@@ -37,21 +38,34 @@ def _read(file: str, name: str) -> bytes:
         raise OSError(problem.errno, problem.strerror, name) from None
 
 
-def stream_or_file(out: str) -> str:
-    """`-` for a link to what stdout is, such as /dev/stdout; else the file."""
-    try:
-        is_stdout = Path(out).is_symlink() and os.path.samestat(os.stat(out), os.fstat(1))
-    except OSError:
-        is_stdout = False
-    return "-" if is_stdout else out
+def output_file(
+    out: str, *read: str | None, alone: str = "", json: bool = False, force: bool = False
+) -> str:
+    """The file to be written, or `-`, also for a link to what stdout is, such as /dev/stdout.
+
+    Raises ValueError, before the work and not after it, where it cannot be written, would replace a
+    file that is `read`, through links too, or as stdin, unless by `force`, or goes to stdout beside
+    JSON. `alone`: what it is, where that does not go to stdout at all.
+    """
+    if _is_same_file(out, 1):
+        out = "-"
+    if out == "-":
+        if alone:
+            raise ValueError(f"{alone} does not go to stdout; name a file")
+        if json:
+            raise ValueError("--json and -o - both write to stdout; name an output file")
+        return out
+    for file in read:
+        if file is not None and not force and _is_same_file(out, 0 if file == "-" else file):
+            name = "the file on stdin" if file == "-" else file
+            raise ValueError(f"the output would replace {name}, which is read; name another output")
+    _check_writable(out)
+    return out
 
 
-def check_writable(out: str, stdout: bool = True) -> None:
-    """Fail before the work, not after it. `stdout`: whether `-` may name it. Raises ValueError."""
+def _check_writable(out: str) -> None:
     path = Path(out)
-    if out == "-" and not stdout:
-        raise ValueError("an npz archive does not go to stdout; name an output file")
-    if out != "-" and path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():
         raise ValueError(f"{out} is no regular file; name another output")
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
@@ -60,22 +74,10 @@ def check_writable(out: str, stdout: bool = True) -> None:
         raise ValueError(f"cannot write {out}: it may not be written; name another output")
 
 
-def check_apart(out: str, *read: str | None, otherwise: str = "") -> None:
-    """Raises ValueError where the output would replace a file that is read, through links too, or
-    as stdin. `otherwise`: what else may be done.
-    """
-    for file in read:
-        if file is not None and _is_same_file(out, file):
-            name = "the file on stdin" if file == "-" else file
-            raise ValueError(
-                f"the output would replace {name}, which is read; name another output{otherwise}"
-            )
-
-
-def _is_same_file(out: str, file: str) -> bool:
+def _is_same_file(out: str, file: str | int) -> bool:
+    """The other may be a stream of the process, by its number."""
     try:
-        read = os.fstat(0) if file == "-" else os.stat(file)
-        return out != "-" and os.path.samestat(os.stat(out), read)
+        return os.path.samestat(os.stat(out), os.stat(file))
     except OSError:
         return False
 
@@ -94,20 +96,36 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
     """
     if file is None:
         return draw_inputs(arguments, seed)
-    stored = _read_npz(file)
-    names = [port.name for port in arguments]
-    known = {key for number, name in enumerate(names) for key in (name, f"arg{number}")}
-    unknown = sorted(set(stored) - known)
+    stored, numbers = _read_npz(file), _numbers([port.name for port in arguments])
+    unknown = sorted(stored.keys() - numbers.keys())
     if unknown:
         raise ValueError(
             f"{file} holds {', '.join(unknown)}; the module has no such arguments, but "
-            f"{', '.join(names)}"
+            f"{', '.join(port.name for port in arguments)}"
         )
-    found = [_find(file, stored, number, names) for number in range(len(names))]
-    return [_fitting(file, *pair) for pair in zip(found, arguments, strict=True)]
+    found: dict[int, Array] = {}
+    for key, array in stored.items():
+        number = numbers[key]
+        if number in found:
+            raise ValueError(f"{file} holds {key} and another array for argument {number}")
+        found[number] = _fitting(file, array, arguments[number])
+    for number in range(len(arguments)):
+        if number not in found:
+            keys = " or ".join(key for key, own in numbers.items() if own == number)
+            raise ValueError(f"{file} holds no array {keys} for argument {number}")
+    return [found[number] for number in range(len(arguments))]
 
 
-def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
+def _numbers(names: Sequence[str]) -> dict[str, int]:
+    """The argument that is meant by its name, if no other has that, or by its place."""
+    places = [f"arg{number}" for number in range(len(names))]
+    named = {name: i for i, name in enumerate(names) if names.count(name) == 1}
+    return named | {
+        place: i for i, place in enumerate(places) if place not in names or names[i] == place
+    }
+
+
+def _read_npz(file: str) -> dict[str, Array]:
     if Path(file).is_file() and not zipfile.is_zipfile(file):
         raise ValueError(f"{file} is no npz archive; write one with numpy.savez")
     try:
@@ -119,23 +137,7 @@ def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
         raise ValueError(f"{file} is no npz archive of plain arrays: {problem}") from None
 
 
-def _find(
-    file: str, stored: Mapping[str, Any], number: int, names: Sequence[str]
-) -> np.ndarray[Any, Any]:
-    """The array for the argument of this number: by its name, if no other has that, or by place."""
-    place, own = f"arg{number}", names[number]
-    keys = [own] if names.count(own) == 1 else []
-    keys += [place] if place not in names or (place == own and not keys) else []
-    match [key for key in keys if key in stored]:
-        case [key]:
-            return stored[key]
-        case [first, second]:
-            raise ValueError(f"{file} holds {first} and {second}, both for argument {number}")
-        case _:
-            raise ValueError(f"{file} holds no array {' or '.join(keys)} for argument {number}")
-
-
-def _fitting(file: str, array: np.ndarray[Any, Any], port: Port) -> np.ndarray[Any, Any]:
+def _fitting(file: str, array: Array, port: Port) -> Array:
     """Floats that npz does not know are stored as float32, or as raw bytes."""
     raw = array.dtype.kind == "V" and array.dtype.names is None
     if raw and port.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
@@ -160,13 +162,10 @@ def write_arrays(out: str, arrays: Mapping[str, Any]) -> None:
     write_atomically(Path(out), buffer.getvalue())
 
 
-def _storable(array: Any) -> np.ndarray[Any, Any]:
+def _storable(array: Any) -> Array:
     plain = np.asarray(array)
-    return (
-        plain.astype(np.float32)
-        if plain.dtype.kind == "V" and jnp.issubdtype(plain.dtype, jnp.floating)
-        else plain
-    )
+    is_float = plain.dtype.kind == "V" and jnp.issubdtype(plain.dtype, jnp.floating)
+    return plain.astype(np.float32) if is_float else plain
 
 
 def output_names(outputs: Sequence[Port]) -> list[str]:

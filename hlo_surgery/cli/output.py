@@ -13,11 +13,12 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import jax
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import track
@@ -28,7 +29,7 @@ from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.plan import listing
+from hlo_surgery.plan import COLUMNS, Plan, listing, plan_row
 from hlo_surgery.public_function import is_said, own_entries
 from hlo_surgery.verification.inputs import Each
 from hlo_surgery.verification.tolerances import Verdict, notable
@@ -44,7 +45,6 @@ SPELLED = {
     "is_real": "--is-real",
     "custom_calls": "--custom-call",
     "rows_per_example": "--rows-per-example",
-    "segments": "--segments",
     "strategy": "--strategy",
     "memory_budget": "--memory-budget",
     "target": "--target",
@@ -150,16 +150,11 @@ def _fail(message: str, code: int) -> None:
 
 
 @contextlib.contextmanager
-def waiting(what: str, as_json: bool) -> Generator[Callable[[str], None]]:
-    """A spinner on stderr while something takes long, on a terminal only; what is yielded takes
-    what is done next.
-    """
+def waiting(what: str, as_json: bool) -> Generator[None]:
+    """A spinner on stderr while something takes long, on a terminal only."""
     shown = console(stderr=True)
-    if as_json or not shown.is_terminal:
-        yield lambda _: None
-        return
-    with shown.status(f"{what} ...") as status:
-        yield lambda following: status.update(f"{following} ...")
+    with contextlib.nullcontext() if as_json or not shown.is_terminal else shown.status(what):
+        yield
 
 
 @contextlib.contextmanager
@@ -173,9 +168,7 @@ def progress(before: str, what: str, as_json: bool) -> Generator[Each]:
 
         def each(numbers: Sequence[int]) -> Iterable[int]:
             status.stop()
-            yield from track(numbers, what, console=shown, transient=True)
-            status.update("comparing ...")
-            status.start()
+            return track(numbers, what, console=shown, transient=True)
 
         yield each
 
@@ -213,12 +206,12 @@ def printable(text: str) -> str:
     return written.encode(errors="backslashreplace").decode()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
     """A table on stdout; the first column is left-aligned names."""
     console().print(made_table(title, columns, rows))
 
 
-def made_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def made_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> Table:
     """A table whose cells are folded where the terminal is narrow."""
     table = Table(title=Text(title), title_justify="left", header_style="bold cyan")
     for column in columns:
@@ -231,8 +224,8 @@ def made_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 def print_ports(module: Module) -> None:
     """The arguments and outputs of a module."""
     for title, ports in (("arguments", module.arguments), ("outputs", module.outputs)):
-        rows = ((str(i), p.name, _shape(p), str(p.dtype)) for i, p in enumerate(ports))
-        print_table(title, ("", "name", "shape", "dtype"), rows)
+        rows = ((i, p.name, p.shape, p.dtype) for i, p in enumerate(ports))
+        print_table(title, ("", "name", "shape", "dtype"), (map(_cell, row) for row in rows))
 
 
 def print_earlier(module: Module, stderr: bool = False) -> None:
@@ -243,8 +236,56 @@ def print_earlier(module: Module, stderr: bool = False) -> None:
         print_text(text, "yellow", stderr)
 
 
-def _shape(port: Port) -> str:
-    return " x ".join(map(str, port.shape)) or "scalar"
+def print_plan(plan: Plan) -> None:
+    """What is done for each gradient, its sites with their source lines."""
+    statistics = list(plan.outputs[0].strategies)
+    rows = (plan_row(output, statistics) for output in plan.outputs)
+    table = made_table("", ("gradient", *statistics, *COLUMNS), rows)
+    if Console(width=UNBOUNDED).measure(table).maximum > console().width:
+        print_text(str(plan))
+        return
+    print_text(plan.head(), "italic")
+    for each in plan.given():
+        print_text(each, "yellow")
+    console().print(table)
+    if plan.others:
+        print_text(plan.taken())
+    if plan.unnamed:
+        print_text(plan.beside_batch(), "yellow")
+    for each in plan.totals():
+        print_text(each)
+
+
+def summarise(
+    ports: Sequence[Port], arrays: Sequence[np.ndarray[Any, Any]]
+) -> list[dict[str, Any]]:
+    """Each output's name, shape, dtype, least, mean and largest finite entry (or magnitude)."""
+    return [
+        {"name": port.name, "shape": port.shape, "dtype": str(port.dtype)} | _extremes(array)
+        for port, array in zip(ports, arrays, strict=True)
+    ]
+
+
+def _extremes(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    wide = np.abs(array) if array.dtype.kind == "c" else array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    found = (np.min, np.mean, np.max) if finite.size else ()
+    numbers = [float(number(finite)) for number in found] or [None] * 3
+    extremes = dict(zip(("least", "mean", "largest"), numbers, strict=True))
+    return extremes | {"not_finite": wide.size - finite.size}
+
+
+def print_summaries(summaries: Sequence[dict[str, Any]]) -> None:
+    """The summaries as a table."""
+    columns = ("name", "shape", "dtype", "least", "mean", "largest", "not finite")
+    rows = ([_cell(value) for value in each.values()] for each in summaries)
+    print_table("outputs", columns, rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value)) or "scalar"
+    return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -23,6 +23,12 @@ WRONG_USE, INTERNAL = 2, 3
 SECONDS, SECONDS_PER_BYTE = 60.0, 1e-6
 # These end a command as its user wishes.
 ASKED_FOR = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE")
+ENDLESS = "MLIR read it without coming to an end: the file is damaged; dump it again"
+BROKEN = (
+    "MLIR broke on it ({}): the file is damaged, nests too deeply, or holds names that are no "
+    "UTF-8; dump it again"
+)
+KILLED = "killed, perhaps for want of memory"
 # The file that is being read, for the parent to name: shared by both processes.
 _SHARED = mmap.mmap(-1, 4096)
 
@@ -107,30 +113,16 @@ def _end_as(code: int, native: IO[bytes]) -> NoReturn:
         os.kill(os.getpid(), -code)
     file = _SHARED[:].split(b"\0")[0].decode(errors="replace")
     if code < 0 and file:
-        print(f"error: {file}: this is no StableHLO module: {_broken(name)}", file=sys.stderr)
+        broken = ENDLESS if name == "SIGPROF" else BROKEN.format(name)
+        print(f"error: {file}: this is no StableHLO module: {broken}", file=sys.stderr)
         sys.exit(WRONG_USE)
     _show(native)
-    if code < 0:
-        why = (
-            "killed, perhaps for want of memory"
-            if name == "SIGKILL"
-            else f"native code of MLIR or XLA broke ({name})"
-        )
-        print(
-            f"internal error: {why}; please report it, with the command and the module",
-            file=sys.stderr,
-        )
-    sys.exit(INTERNAL if code < 0 else code)
-
-
-def _broken(name: str) -> str:
-    """Of a file, by the signal that ended its reading."""
-    if name == "SIGPROF":
-        return "MLIR read it without coming to an end: the file is damaged; dump it again"
-    return (
-        f"MLIR broke on it ({name}): the file is damaged, nests too deeply, or holds names that "
-        "are no UTF-8; dump it again"
-    )
+    if code >= 0:
+        sys.exit(code)
+    why = KILLED if name == "SIGKILL" else f"native code of MLIR or XLA broke ({name})"
+    report = "please report it, with the command and the module"
+    print(f"internal error: {why}; {report}", file=sys.stderr)
+    sys.exit(INTERNAL)
 
 
 def _show(native: IO[bytes]) -> None:

@@ -35,6 +35,7 @@ from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
     batch_size,
     chained,
+    where,
     with_statistics,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
@@ -52,6 +53,7 @@ class Moment(NamedTuple):
     """
 
     of: Callable[[Any, Given], Any]
+    statistics: Needed = SECOND_MOMENT
     is_estimate: bool = False
 
 
@@ -92,7 +94,7 @@ def adam(
     -0.1
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer({}, Moment(squared_mean), constants, learning_rate, weight_decay)
+    return _optimizer(OF_THE_MEAN, constants, learning_rate, weight_decay)
 
 
 def micro_adam(
@@ -111,7 +113,7 @@ def micro_adam(
     'second_moment'
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, Moment(_mean_square), constants, learning_rate, weight_decay)
+    return _optimizer(Moment(_mean_square), constants, learning_rate, weight_decay)
 
 
 def micro_adam_var(
@@ -140,9 +142,8 @@ def micro_adam_var(
     -0.0354
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    return _optimizer(
-        SECOND_MOMENT, Moment(_variance, is_estimate=True), constants, learning_rate, weight_decay
-    )
+    moment = Moment(_variance, is_estimate=True)
+    return _optimizer(moment, constants, learning_rate, weight_decay)
 
 
 def micro_adam_msq(
@@ -172,18 +173,16 @@ def micro_adam_msq(
     -0.1155
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    return _optimizer(
-        SECOND_MOMENT,
-        Moment(_mean_squared, is_estimate=True),
-        constants,
-        learning_rate,
-        weight_decay,
-    )
+    moment = Moment(_mean_squared, is_estimate=True)
+    return _optimizer(moment, constants, learning_rate, weight_decay)
 
 
 def squared_mean(gradient: Any, given: Given) -> Any:
     """The paper's nu_adam."""
     return jax.tree.map(squared_magnitude, gradient)
+
+
+OF_THE_MEAN = Moment(squared_mean, {})
 
 
 def _mean_square(gradient: Any, given: Given) -> Any:
@@ -210,23 +209,20 @@ def _two_or_more(given: Given) -> estimators.BatchSize:
 
 def of_gradients(constants: AdamConstants) -> StatisticsTransformation:
     """Adam's directions from gradients of any kind, without a learning rate."""
-    return _averaging({}, Moment(squared_mean), constants)
+    return _averaging(OF_THE_MEAN, constants)
 
 
 def _optimizer(
-    statistics: Needed,
     moment: Moment,
     constants: AdamConstants,
     learning_rate: LearningRate,
     weight_decay: LearningRate,
 ) -> StatisticsTransformation:
-    directions = _averaging(statistics, moment, constants)
-    return chained(statistics, directions, *stepping(learning_rate, weight_decay))
+    steps = stepping(learning_rate, weight_decay)
+    return chained(moment.statistics, _averaging(moment, constants), *steps)
 
 
-def _averaging(
-    statistics: Needed, moment: Moment, constants: AdamConstants
-) -> StatisticsTransformation:
+def _averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransformation:
     b1, b2, eps, eps_root, clip_norm, max_ratio = constants
     check_decay("b1", b1)
     check_decay("b2", b2)
@@ -238,11 +234,10 @@ def _averaging(
 
     def update(updates: Any, state: AdamState, params: Any, given: Given) -> tuple[Any, AdamState]:
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
-        m, v = (
-            ema_update(state.m, gradient, b1),
-            ema_update(state.v, moment.of(gradient, given), b2),
-        )
-        v = _where_known(v, state.v, given) if moment.is_estimate else v
+        m = ema_update(state.m, gradient, b1)
+        v = ema_update(state.v, moment.of(gradient, given), b2)
+        if moment.is_estimate:  # One example alone, as a short last batch may be, has none.
+            v = where(jnp.asarray(batch_size(given)) >= 2, v, state.v)
         directions = jax.tree.map(divided, ema_value(m), ema_value(v))
         if moment.is_estimate:  # Before the first one nothing is known to divide by: no step.
             directions = jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions)
@@ -252,25 +247,14 @@ def _averaging(
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
         return m / (root if max_ratio is None else jnp.maximum(root, jnp.abs(m) / max_ratio))
 
-    return with_statistics(statistics, init, update)
-
-
-def _where_known(new: EMAState, old: EMAState, given: Given) -> EMAState:
-    """The new average where there are two examples to estimate from, which may show at run time.
-
-    One alone, as a short last batch may be, leaves it as it was.
-    """
-    known = jnp.asarray(batch_size(given)) >= 2
-    return jax.tree.map(lambda x, y: jnp.where(known, x, y), new, old)
+    return with_statistics(moment.statistics, init, update)
 
 
 def _clipped(gradient: Any, given: Given, clip_norm: float | None) -> tuple[Any, Given]:
     """The gradient and its second moment, as if all examples were scaled as their mean is."""
-    norms = (
-        [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)] if clip_norm is not None else []
-    )
-    if clip_norm is None or not norms:
+    if clip_norm is None or not jax.tree.leaves(gradient):
         return gradient, given
+    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)]
     factor = clip_norm / at_least(joint_norm(norms)[0], clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

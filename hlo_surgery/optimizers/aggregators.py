@@ -17,14 +17,13 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from hlo_surgery.optimizers.required import batch_size, with_statistics
+from hlo_surgery.optimizers.required import Given, Needed, Update, batch_size, with_statistics
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import mean_of, mean_of_clipped_entries
 from hlo_surgery.statistics.spreads import variance
 from hlo_surgery.statistics.weighted import clipped_mean, clipping
 
-Given = Mapping[str, Any]
 AVERAGE, SPREAD = "average_per_element_updates", "get_per_element_mean_and_sum_sq_diff_grads"
 REFUSED = (
     "{} takes the examples' gradients, and nothing here makes the same of statistics; of "
@@ -37,10 +36,12 @@ REFUSED = (
 
 
 class Aggregate(NamedTuple):
-    """What an aggregator needs, and makes of the gradient: `update(gradient, state, given)`."""
+    """What an aggregator needs, and makes of the gradient: `update(gradient, state, params,
+    given)`.
+    """
 
-    statistics: Mapping[str, Statistic]
-    update: Callable[[Any, Any, Given], tuple[Any, Any]]
+    statistics: Needed
+    update: Update
 
 
 def clip_examples(max_norm: float) -> optax.GradientTransformation:
@@ -75,11 +76,7 @@ def of_statistics(optimizer: Any) -> Any:
     """
     if not _is_aggregator(optimizer):
         return optimizer
-    statistics, made = _aggregate(optimizer)
-
-    def update(updates: Any, state: Any, params: Any, given: Given) -> tuple[Any, Any]:
-        return made(updates, state, {**given, "params": params})
-
+    statistics, update = _aggregate(optimizer)
     return with_statistics(statistics, optimizer.init, update)
 
 
@@ -107,7 +104,9 @@ def _made_by(transformation: Any) -> tuple[str, Given]:
 def _aggregate(transformation: Any) -> Aggregate:
     name, closed_over = _made_by(transformation)
     if not _is_aggregator(transformation):
-        return Aggregate({}, lambda g, s, given: transformation.update(g, s, given["params"]))
+        return Aggregate(
+            {}, lambda g, state, params, given: transformation.update(g, state, params)
+        )
     if name not in MAKERS:
         raise TypeError(REFUSED.format(_named(transformation)))
     if closed_over.get("per_elt_axis", 0) not in (0, (0,), [0]):
@@ -124,7 +123,7 @@ def _named(transformation: Any) -> str:
 
 
 def _average(_: Given) -> Aggregate:
-    return Aggregate({}, lambda gradient, state, given: (gradient, state))
+    return Aggregate({}, lambda gradient, state, params, given: (gradient, state))
 
 
 def _chain(closed_over: Given) -> Aggregate:
@@ -134,10 +133,10 @@ def _chain(closed_over: Given) -> Aggregate:
         raise TypeError(REFUSED.format("an aggregator that is not the first in optax.chain"))
     of_first = _aggregate(first)
 
-    def update(gradient: Any, states: Any, given: Given) -> tuple[Any, Any]:
-        updates, *following = of_first.update(gradient, states[0], given)
+    def update(gradient: Any, states: Any, params: Any, given: Given) -> tuple[Any, Any]:
+        updates, *following = of_first.update(gradient, states[0], params, given)
         for state, each in zip(states[1:], others, strict=True):
-            updates, new = each.update(updates, state, given["params"])
+            updates, new = each.update(updates, state, params)
             following.append(new)
         return updates, tuple(following)
 
@@ -145,33 +144,19 @@ def _chain(closed_over: Given) -> Aggregate:
 
 
 def _spread(closed_over: Given) -> Aggregate:
-    """The mean, and the sum of squared differences from it, over so many microbatches."""
-    steps = closed_over.get("accumulation_steps", 1)
+    """The mean, and the sum of squared differences from it."""
+    if closed_over.get("accumulation_steps", 1) != 1:
+        raise TypeError(
+            f"{SPREAD} takes accumulation_steps=1: the statistics are of the whole batch; for less "
+            "memory give the train step strategy='loop'"
+        )
 
-    def update(gradient: Any, state: Any, given: Given) -> tuple[Any, Any]:
+    def update(gradient: Any, state: Any, params: Any, given: Given) -> tuple[Any, Any]:
         size = batch_size(given)
         spread = jax.tree.map(lambda g, v: (v * size).astype(g.dtype), gradient, given["variance"])
-        if steps == 1:
-            return (gradient, {"sum_sq_diff_grads": spread, "sample_size": size}), state
-        return _accumulated(gradient, spread, size, state, steps)
+        return (gradient, {"sum_sq_diff_grads": spread, "sample_size": size}), state
 
     return Aggregate({"variance": variance(unbiased=False)}, update)
-
-
-def _accumulated(gradient: Any, spread: Any, size: Any, state: Any, steps: int) -> tuple[Any, Any]:
-    """With those of the microbatches before, of equal sizes; zeros until there are `steps`."""
-    count = state.micro_step + 1
-    off = jax.tree.map(jnp.subtract, gradient, state.mean_grads)
-    means = jax.tree.map(lambda m, d: m + d / count, state.mean_grads, off)
-    factor = state.micro_step * size / count
-    spreads = jax.tree.map(
-        lambda a, s, d: a + s + d**2 * factor, state.sum_sq_diff_grads, spread, off
-    )
-    made = means, {"sum_sq_diff_grads": spreads, "sample_size": size * count}
-    ready = count == steps
-    made = jax.tree.map(lambda x: jnp.where(ready, x, jnp.zeros_like(x)), made)
-    kept = jax.tree.map(lambda x: jnp.where(ready, jnp.zeros_like(x), x), (means, spreads))
-    return made, type(state)(jnp.where(ready, 0, count), ready, *kept)
 
 
 def _process(closed_over: Given) -> Aggregate:
@@ -181,23 +166,19 @@ def _process(closed_over: Given) -> Aggregate:
     if each and aggregate.statistics:
         raise TypeError(REFUSED.format(f"{SPREAD} behind {_named(closed_over['preprocessor'])}"))
 
-    def update(gradient: Any, states: Any, given: Given) -> tuple[Any, Any]:
+    def update(gradient: Any, states: Any, params: Any, given: Given) -> tuple[Any, Any]:
         before, within, behind = states
         mean = next((given[name] for name in each), gradient)
-        made, within = aggregate.update(mean, within, given)
+        made, within = aggregate.update(mean, within, params, given)
         updates, told = made if closed_over["aggregator_has_aux"] else (made, {})
         updates, behind = lax.cond(
             optax.tree.get(within, "ready", True),
-            lambda: after.update(updates, behind, given["params"], **told),
+            lambda: after.update(updates, behind, params, **told),
             lambda: (jax.tree.map(jnp.zeros_like, updates), behind),
         )
         return updates, (before, within, behind)
 
     return Aggregate({**each, **aggregate.statistics}, update)
-
-
-class _Parameter:
-    """Stands for a parameter, of which statistics of the gradients know nothing."""
 
 
 def _of_each(preprocessor: Any) -> dict[str, Statistic]:
@@ -212,7 +193,8 @@ def _of_each(preprocessor: Any) -> dict[str, Statistic]:
             return {"clipped_entries": mean_of_clipped_entries(closed_over["max_delta"])}
         case "stateless_with_tree_map":
             function = closed_over["f"]
-            return {"mean_of_each": mean_of(lambda g: function(g, _Parameter()))}
+            # Statistics of the gradients know nothing of the parameter.
+            return {"mean_of_each": mean_of(lambda g: function(g, None))}
         case "clip_examples":
             return {"clipped_mean": closed_over["statistic"]}
         case _:

@@ -3,7 +3,7 @@
 Accumulation: an optimizer that steps every k microbatches, with the statistics of them all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import optax
 from jax import lax
 
 from hlo_surgery.optimizers.aggregators import of_statistics
-from hlo_surgery.optimizers.learning_rates import check_microbatches, check_optimizer
+from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.optimizers.required import (
     Given,
     MissingStatistic,
@@ -25,6 +25,7 @@ from hlo_surgery.optimizers.required import (
     zero_statistic,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
+from hlo_surgery.requests.options import positive_integer
 from hlo_surgery.statistics.derived import Statistic
 
 NOT_PASSED_ON = (
@@ -130,12 +131,13 @@ def asked(optimizer: Any, params: Any) -> Answer:
     """The statistics that `update` calls for, in turn, and what it then makes of the gradient."""
     found: dict[str, Statistic] = {}
     state = jax.eval_shape(optimizer.init, params)
-    _refuse_undriven(state)
+    kinds = _kinds(state)
+    _refuse_undriven(kinds)
     while True:
         try:
             return _answer(optimizer, found, state, params)
         except MissingStatistic as missing:
-            if missing.name in found or _accumulates_gradients_alone(state):
+            if missing.name in found or "MultiStepsState" in kinds:
                 raise TypeError(NOT_PASSED_ON) from None
             found[missing.name] = missing.statistic
 
@@ -176,29 +178,25 @@ def _climbs(optimizer: Any, answer: Answer, params: Any) -> bool:
     )
 
 
-def _refuse_undriven(state: Any) -> None:
+def _kinds(state: Any) -> list[str]:
+    """The names of the types of all that a state is made of."""
+    kinds = list[str]()
+
+    def note(part: Any) -> bool:
+        kinds.append(type(part).__name__)
+        return False
+
+    jax.tree.leaves(state, is_leaf=note)
+    return kinds
+
+
+def _refuse_undriven(kinds: Sequence[str]) -> None:
     """Raises TypeError where a part of the optimizer takes what no step has."""
-
-    def is_undriven(x: Any) -> bool:
-        return type(x).__name__ in UNDRIVEN
-
-    if _holds(state, "DifferentiallyPrivateAggregateState"):
+    if "DifferentiallyPrivateAggregateState" in kinds:
         raise TypeError(OF_EXAMPLES)
-    for part in filter(is_undriven, jax.tree.leaves(state, is_leaf=is_undriven)):
-        raise TypeError(TAKES_MORE.format(UNDRIVEN[type(part).__name__]))
-
-
-def _accumulates_gradients_alone(state: Any) -> bool:
-    return _holds(state, "MultiStepsState")
-
-
-def _holds(state: Any, kind: str) -> bool:
-    """Whether there is a state of such a name in it."""
-
-    def is_kind(x: Any) -> bool:
-        return type(x).__name__ == kind
-
-    return any(map(is_kind, jax.tree.leaves(state, is_leaf=is_kind)))
+    for kind in kinds:
+        if kind in UNDRIVEN:
+            raise TypeError(TAKES_MORE.format(UNDRIVEN[kind]))
 
 
 class AccumulationState(NamedTuple):
@@ -232,7 +230,7 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     >>> float(updates)
     -0.25
     """
-    check_microbatches(every_k)
+    positive_integer("every_k", every_k, "the number of microbatches of every step")
     check_optimizer(optimizer)
     optimizer = of_statistics(optimizer)
     inner = optax.with_extra_args_support(optimizer)

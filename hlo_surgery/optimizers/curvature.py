@@ -7,7 +7,6 @@ K-FAC: the gradient between the inverses of two averaged factors for each parame
 Sophia: the average gradient over an average of the curvature's diagonal, clipped.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -32,6 +31,12 @@ from hlo_surgery.passes.measures.kronecker import (
     stacked_axes,
 )
 from hlo_surgery.statistics.derived import positive
+
+EXACT: Any = {"precision": "highest"}
+NOT_LIKE = (
+    "the curvature is not like the parameters; it is what hlo_surgery.grad finds by the "
+    "same parameters: second_moment() for sophia, kronecker_factors() for kfac"
+)
 
 
 @runtime_checkable
@@ -69,16 +74,6 @@ def _takes(x: Any) -> bool:
     return isinstance(x, TakesCurvature)
 
 
-def like_parameters(momentum: Any, curvature: Any, fits: Callable[[jax.Array, Any], bool]) -> Any:
-    """The curvature, masked as the parameters are. Raises ValueError where it does not fit them."""
-
-    wrong = (
-        "the curvature is not like the parameters; it is what hlo_surgery.grad finds by the "
-        "same parameters: second_moment() for sophia, kronecker_factors() for kfac"
-    )
-    return without_masked(momentum, curvature, fits, wrong)
-
-
 def inverses_of(found: Any, damping: jax.Array) -> Any:
     """Inverses like the factors, damped; of a diagonal like the parameter one over it.
 
@@ -104,17 +99,13 @@ def preconditioned(gradient: jax.Array, inverses: Any) -> jax.Array:
     """The gradient between the inverses, or times them where they are like it."""
     if not isinstance(inverses, KroneckerFactors):
         return gradient * inverses
-    left, right = inverses
     stacked = stacked_axes(inverses)
-    matrix = gradient.reshape(*gradient.shape[:stacked], left.shape[-1], right.shape[-1])
-    if left.ndim == stacked + 1:
-        matrix = left[..., :, None] * matrix
-    else:
-        matrix = jnp.matmul(left, matrix, precision="highest")
-    if right.ndim == stacked + 1:
-        matrix = matrix * right[..., None, :]
-    else:
-        matrix = jnp.matmul(matrix, right, precision="highest")
+    sizes = [side.shape[-1] for side in inverses]
+    matrix = gradient.reshape(*gradient.shape[:stacked], *sizes)
+    for side in inverses:  # Both are symmetric, so that the second is the first of the transposed.
+        is_diagonal = side.ndim == stacked + 1
+        found = side[..., None] * matrix if is_diagonal else jnp.matmul(side, matrix, **EXACT)
+        matrix = jnp.matrix_transpose(found)
     return matrix.reshape(gradient.shape)
 
 
@@ -142,7 +133,7 @@ class KfacState(NamedTuple):
 
     def told(self, curvature: Any) -> "KfacState":
         """The state with one more batch's factors in their average, inverted anew."""
-        own = like_parameters(self.momentum, curvature, _fits)
+        own = without_masked(self.momentum, curvature, _fits, NOT_LIKE)
         before = ema_init(own) if self.factors is None else self.factors
         factors = ema_update(before, own, self.decay)
         inverses = jax.tree.map(
@@ -207,7 +198,7 @@ def kfac(
 def _fits(momentum: jax.Array, found: Any) -> bool:
     if is_factors(found):
         return fits(momentum, found) and not isinstance(found, Eigenbases)
-    return jnp.shape(found) == momentum.shape
+    return _is_diagonal(momentum, found)
 
 
 class SophiaState(NamedTuple):
@@ -219,7 +210,7 @@ class SophiaState(NamedTuple):
 
     def told(self, curvature: Any) -> "SophiaState":
         """The state with one more diagonal in its average."""
-        own = like_parameters(self.momentum.average, curvature, _is_diagonal)
+        own = without_masked(self.momentum.average, curvature, _is_diagonal, NOT_LIKE)
         return self._replace(diagonal=ema_update(self.diagonal, own, self.decay))
 
 

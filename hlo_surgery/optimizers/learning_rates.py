@@ -7,7 +7,6 @@ Momentum as `optax.trace` has it, in at least float32.
 """
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
@@ -44,19 +43,6 @@ def check_bound(name: str, bound: Any) -> None:
     """Raises ValueError for what is neither None nor positive and finite."""
     if bound is not None:
         positive("the optimizer", f"{name} (or None)", bound)
-
-
-def check_microbatches(every_k: Any) -> None:
-    """Raises TypeError for what is no integer, ValueError for one below 1."""
-    try:
-        number = operator.index(every_k)
-    except TypeError:
-        raise TypeError(
-            f"every_k is {every_k!r}; it is an integer number of microbatches, the same at every "
-            "step"
-        ) from None
-    if number < 1:
-        raise ValueError(f"every_k is {every_k}; it is a number of microbatches, at least 1")
 
 
 def check_optimizer(optimizer: Any) -> None:

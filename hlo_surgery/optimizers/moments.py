@@ -19,6 +19,7 @@ from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
     is_masked,
     only_state,
+    where,
     with_statistics,
     zero_statistic,
 )
@@ -60,10 +61,7 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
         size = jnp.asarray(given.get("batch_size", jnp.nan), state.averages.weight.dtype)
         averages = ema_update(state.averages, (squares, given["second_moment"], 1 / size), b2)
         # A batch of nothing but padding tells nothing.
-        kept = jax.tree.map(
-            lambda new, old: jnp.where(size == 0, old, new), averages, state.averages
-        )
-        return updates, MomentsState(kept)
+        return updates, MomentsState(where(size != 0, averages, state.averages))
 
     return with_statistics(SECOND_MOMENT, init, update)
 
@@ -186,8 +184,7 @@ def track_noise_scale(
         # Nor do microbatches of one example each, however many there are.
         unknown = sum(jnp.isnan(x).any() for x in jax.tree.leaves(given[NAME]))
         tells = (jnp.asarray(given.get("batch_size", 2)) >= 2) & (unknown == 0)
-        kept = jax.tree.map(lambda new, old: jnp.where(tells, new, old), averages, state.averages)
-        return updates, NoiseScaleState(kept)
+        return updates, NoiseScaleState(where(tells, averages, state.averages))
 
     return with_statistics({NAME: statistic}, init, update)
 

@@ -4,7 +4,7 @@ Whether an optimizer goes down: tried on single elements, with a gradient and it
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,11 @@ def with_statistics(
             refuse_change(statistics, given)
         return update(updates, state, params, {**given, **found})
 
-    made = StatisticsTransformation(cast(Any, init), cast(Any, checked))
+    return _needing(statistics, init, checked)
+
+
+def _needing(statistics: Needed, init: Any, update: Any) -> StatisticsTransformation:
+    made = StatisticsTransformation(init, update)
     made.required_statistics = dict(statistics)
     return made
 
@@ -185,9 +189,14 @@ def chained(statistics: Needed, *transformations: Any) -> StatisticsTransformati
         )
         return steps, state
 
-    made = StatisticsTransformation(init, cast(Any, stepping))
-    made.required_statistics = dict(statistics)
-    return made
+    return _needing(statistics, init, stepping)
+
+
+def where(tells: Any, new: Any, old: Any) -> Any:
+    """A state's arrays after an update that tells something, which may show at run time; else as
+    they were.
+    """
+    return jax.tree.map(lambda x, y: jnp.where(tells, x, y), new, old)
 
 
 def zero_statistic(statistic: Statistic, params: Any) -> Any:

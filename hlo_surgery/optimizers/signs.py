@@ -49,13 +49,8 @@ def sign_sgd(
     >>> round(float(updates), 4)
     0.05
     """
-    return _optimizer(
-        {},
-        lambda g, given: jax.tree.map(jnp.sign, g),
-        _itself,
-        b1,
-        stepping(learning_rate, weight_decay),
-    )
+    steps = stepping(learning_rate, weight_decay)
+    return _optimizer({}, lambda g, given: jax.tree.map(jnp.sign, g), None, b1, steps)
 
 
 def micro_sign_sgd(
@@ -66,19 +61,14 @@ def micro_sign_sgd(
     >>> micro_sign_sgd(1e-3).required_statistics["mean_sign"].name
     'mean_sign'
     """
-    return _optimizer(
-        MEAN_SIGN,
-        lambda g, given: given["mean_sign"],
-        _itself,
-        b1,
-        stepping(learning_rate, weight_decay),
-    )
+    steps = stepping(learning_rate, weight_decay)
+    return _optimizer(MEAN_SIGN, lambda g, given: given["mean_sign"], None, b1, steps)
 
 
 def _optimizer(
     statistics: Needed,
     averaged: Callable[[Any, Given], Any],
-    direction: Callable[[jax.Array], jax.Array],
+    direction: Callable[[jax.Array], jax.Array] | None,
     b1: float,
     steps: list[Any],
 ) -> StatisticsTransformation:
@@ -86,10 +76,6 @@ def _optimizer(
 
     def update(updates: Any, state: EMAState, params: Any, given: Given) -> tuple[Any, EMAState]:
         m = ema_update(state, averaged(updates, given), b1)
-        return jax.tree.map(direction, m.average), m
+        return jax.tree.map(direction, m.average) if direction else m.average, m
 
     return chained(statistics, with_statistics(statistics, ema_init, update), *steps)
-
-
-def _itself(x: jax.Array) -> jax.Array:
-    return x

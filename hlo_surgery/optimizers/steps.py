@@ -1,29 +1,35 @@
-"""What a train step does: the gradient with the optimizer's statistics, and the update."""
+"""A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from hlo_surgery.api import value_and_grad
 from hlo_surgery.frameworks.models import (
     are_trained,
     as_given,
+    as_pytrees,
     differentiated,
     split_traced,
     trained,
     with_fixed,
     with_fixed_numbers,
     with_trained,
+    without_fixed_numbers,
 )
-from hlo_surgery.frameworks.nnx_models import changed_values, is_model, values_of
+from hlo_surgery.frameworks.nnx_models import changed_values, is_model, update_models, values_of
+from hlo_surgery.lowered_function import named_mesh, running_here
 from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
+from hlo_surgery.public_function import public
 from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
 from hlo_surgery.requests.request import check_words
@@ -33,9 +39,11 @@ from hlo_surgery.statistics.derived import Statistic
 Given = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Training:
-    """What `train_step` was asked; `options` are keywords of `value_and_grad`."""
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainStep:
+    """A jitted train step; `options` are keywords of `value_and_grad`. It sees over how many
+    devices the examples of a call lie, which tracing would hide.
+    """
 
     loss: Callable[..., Any]
     optimizer: Any
@@ -59,7 +67,53 @@ class Training:
         object.__setattr__(self, "optimizer", of_statistics(self.optimizer))
         check_words(self.options["loss_reduction"], self.options["on_mixing"])
 
-    def traced(
+    @cached_property
+    def _jitted(self) -> Any:
+        return jax.jit(self._traced, static_argnums=(0, 1), donate_argnums=(2, 3))
+
+    def __repr__(self) -> str:
+        return f"<train step of {getattr(self.loss, '__name__', 'a loss')}>"
+
+    @public
+    def __call__(
+        self, params: Any, opt_state: Any, *rest: Any, **named: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """The parameters and the optimizer's state after the step, and the metrics."""
+        given = (params, rest, named)
+        pytrees = as_pytrees(given)
+        shards = self._shards(pytrees)
+        arrays, fixed = split_traced(pytrees[0])
+        own = _apart((arrays, opt_state))
+        others = pytrees[1:]
+        _check_not_donated((own, others))
+        with running_here(self.options.get("target")):
+            own = self._committed((shards, fixed), own, others)
+            found = self._jitted(shards, fixed, *own, *others)
+        arrays, opt_state, values, metrics = found
+        update_models(given, pytrees, values)
+        fixed = split_traced(with_fixed_numbers(params), is_model)[1]
+        return without_fixed_numbers(with_fixed(arrays, fixed)), opt_state, metrics
+
+    def _committed(self, static: tuple[Any, Any], own: tuple[Any, Any], others: Any) -> Any:
+        """Parameters and state committed to their device, as a step returns them: else it would be
+        compiled twice. Where the loss names a mesh they belong on its devices, and `jax.jit` puts
+        them there.
+        """
+        if any(_is_committed(leaf) for leaf in jax.tree.leaves((own, others))):
+            return own
+        traced: Any = self._jitted.trace(*static, *own, *others)
+        if named_mesh(traced.jaxpr.jaxpr) is not None:
+            return own
+        return jax.device_put(own, jnp.zeros(()).sharding)
+
+    @public
+    def lower(self, params: Any, opt_state: Any, *rest: Any, **named: Any) -> Any:
+        """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
+        pytrees = as_pytrees((params, rest, named))
+        arrays, fixed = split_traced(pytrees[0])
+        return self._jitted.lower(self._shards(pytrees), fixed, arrays, opt_state, *pytrees[1:])
+
+    def _traced(
         self, shards: int, fixed: Any, params: Any, opt_state: Any, rest: Any, named: Any
     ) -> tuple[Any, Any, list[Any], dict[str, Any]]:
         """A step on what can be traced: the parameters' arrays, the optimizer's state, what the
@@ -68,12 +122,12 @@ class Training:
         pytrees = (with_fixed(params, fixed), rest, named)
         before = [()] * len(values_of(pytrees))
         given = as_given(pytrees)
-        new, opt_state, metrics = self.step(shards, given, opt_state)
+        new, opt_state, metrics = self._step(shards, given, opt_state)
         values = changed_values(before, pytrees, (new, *given[1:]))
         arrays, _ = split_traced(with_fixed_numbers(new), is_model)
         return arrays, opt_state, values, metrics
 
-    def step(self, shards: int, given: Given, opt_state: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def _step(self, shards: int, given: Given, opt_state: Any) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
         model, rest, named = given
         params = trained(model)
@@ -107,7 +161,7 @@ class Training:
                 "with the state that the step returns"
             ) from problem
 
-    def shards(self, given: Given) -> int:
+    def _shards(self, given: Given) -> int:
         """Over how many devices the examples lie."""
         return self.options.get("shards") or example_shards(*self._examples(given))
 
@@ -181,3 +235,33 @@ class Training:
                 "begins as optimizer.init of the floats alone, with None for all else, such as "
                 "equinox.filter(model, equinox.is_inexact_array)"
             )
+
+
+def _apart(donated: Any) -> Any:
+    """With copies of arrays that occur again, as parameters do in some states: no buffer is donated
+    twice.
+    """
+    seen: set[int] = set()
+
+    def apart(leaf: Any) -> Any:
+        is_seen = isinstance(leaf, jax.Array) and id(leaf) in seen
+        seen.add(id(leaf))
+        return jnp.copy(leaf) if is_seen else leaf
+
+    return jax.tree.map(apart, donated)
+
+
+def _check_not_donated(arrays: Any) -> None:
+    """Raises ValueError where a step before has used them up: on several devices the runtime ends
+    the process over them.
+    """
+    held = [x for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
+    if any(not isinstance(x, Tracer) and x.is_deleted() for x in held):
+        raise ValueError(
+            "an array of the step has been deleted: params and opt_state are donated; go on with "
+            "those that the step returned, or give it copies, jax.tree.map(jnp.copy, params)"
+        )
+
+
+def _is_committed(leaf: Any) -> bool:
+    return isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.committed)

@@ -17,7 +17,7 @@ from hlo_surgery.passes.ir.mlir import Operation, ir
 from hlo_surgery.passes.strategies.choice import STRATEGIES
 from hlo_surgery.plan import Plan, bare
 from hlo_surgery.report.source_program import SourceProgram
-from hlo_surgery.targets.live_memory import Step
+from hlo_surgery.targets.costs import Cost
 
 # What a strategy or stage does, for those who have not read of it.
 WORDS = {
@@ -58,9 +58,10 @@ class Addition:
         return WORDS.get(self.scope.strategy, "")
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """How many of each kind, the most frequent first."""
-        return dict(Counter(bare(op.op) for op in self.ops).most_common())
+    def counts(self) -> str:
+        """How many of each kind, the most frequent first: "2 multiply, 1 reduce"."""
+        kinds = Counter(bare(op.op) for op in self.ops)
+        return ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
 
 
 def additions(module: Module) -> tuple[Addition, ...]:
@@ -71,8 +72,8 @@ def additions(module: Module) -> tuple[Addition, ...]:
     >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {"
     >>> source += ' %y = stablehlo.sine %x : tensor<3xf32> loc("hlo_surgery/variance/w/lift")'
     >>> source += " return %y : tensor<3xf32> }"
-    >>> [(str(each.scope), dict(each.counts)) for each in additions(load(source))]
-    [('hlo_surgery/variance/w/lift', {'sine': 1})]
+    >>> [(str(each.scope), each.counts) for each in additions(load(source))]
+    [('hlo_surgery/variance/w/lift', '1 sine')]
     """
     state = cast(Any, ir).AsmState(module.code.operation)
     found: dict[Scope, list[Added]] = {}
@@ -101,19 +102,10 @@ def _text(op: Operation, state: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Live bytes along one program, and the peak that XLA plans."""
-
-    name: str
-    steps: tuple[Step, ...]
-    peak: int
-
-
-@dataclass(frozen=True)
 class Findings:
     """`plan` is that of the gradients that are not `refused`, None where there is none; these are
-    reasons by output. `memory`: of the original and the rewritten module on `target`, or
-    `no_memory` says why not.
+    reasons by output. `costs`: of the original and the rewritten module on a target, or `no_costs`
+    says why not.
     """
 
     original: SourceProgram
@@ -121,6 +113,13 @@ class Findings:
     plan: Plan | None
     refused: Mapping[str, Reason]
     additions: tuple[Addition, ...]
-    memory: tuple[Memory, ...]
-    target: str
-    no_memory: str
+    costs: Mapping[str, Cost]
+    no_costs: str
+
+
+def by_reason(refused: Mapping[str, Reason]) -> dict[Reason, list[str]]:
+    """The outputs that are refused, by the reason."""
+    names: dict[Reason, list[str]] = {}
+    for name, reason in refused.items():
+        names.setdefault(reason, []).append(name)
+    return names

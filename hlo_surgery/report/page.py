@@ -8,7 +8,7 @@ Found: a module rewritten and compiled, and what has become of it.
 Style: the colours and measures of the page, light and dark.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -19,7 +19,7 @@ from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.plan import Plan, plan_table, quantity
 from hlo_surgery.report.drawing import keys
-from hlo_surgery.report.findings import Addition, Findings, Memory, additions
+from hlo_surgery.report.findings import Addition, Findings, additions, by_reason
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
 from hlo_surgery.report.source_program import source_program
 from hlo_surgery.requests.request import request_by
@@ -79,12 +79,6 @@ summary { cursor: pointer; padding: 4px 0; overflow-wrap: anywhere; }
   margin: 12px 0; max-width: 100ch; overflow-wrap: anywhere;
 }
 .notice.given { border-color: var(--site-edge); }
-.bar { display: flex; width: 220px; height: 14px; margin-top: 4px; }
-.bar span { display: block; height: 100%; }
-.bar .own { background: var(--line-edge); }
-.bar .added { background: var(--statistic-edge); }
-.key.own { background: var(--line-edge); border-color: var(--line-edge); }
-.key.added { background: var(--statistic-edge); border-color: var(--statistic-edge); }
 .keys { display: flex; flex-wrap: wrap; gap: 6px 20px; margin: 8px 0 12px; padding: 0; }
 .keys li { list-style: none; }
 .key { display: inline-block; width: 14px; height: 14px; margin-right: 7px; border: 1.5px solid;
@@ -175,8 +169,7 @@ def _head(title: str, found: Findings) -> str:
 
 def _refusal(found: Findings) -> Iterable[str]:
     yield "<h2>Refused</h2>"
-    for reason in dict.fromkeys(found.refused.values()):
-        names = [name for name, each in found.refused.items() if each == reason]
+    for reason, names in by_reason(found.refused).items():
         within = f" (in {escape(reason.library)})" if reason.library else ""
         yield (
             f'<div class="notice"><code>{escape(reason.where)}</code>{within}: '
@@ -212,28 +205,28 @@ def _graph(found: Findings) -> Iterable[str]:
 
 def _memory(found: Findings) -> Iterable[str]:
     yield "<h2>Memory</h2>"
-    if found.no_memory:
-        yield f"<p>Not known: {escape(found.no_memory)}</p>"
+    if found.no_costs:
+        yield f"<p>Not known: {escape(found.no_costs)}</p>"
         return
-    yield f"<p>Live bytes along the program, as XLA schedules it for {escape(found.target)}.</p>"
-    yield keys({each.name: _peaks(each) for each in found.memory})
-    yield f'<div class="wide">{memory_chart(found.memory)}</div>'
+    target = found.costs["original"].target
+    yield f"<p>Live bytes along the program, as XLA schedules it for {escape(target)}.</p>"
+    yield keys({name: _peaks(name, cost) for name, cost in found.costs.items()})
+    yield f'<div class="wide">{memory_chart(found.costs)}</div>'
 
 
-def _peaks(memory: Memory) -> str:
-    most = max((step.bytes for step in memory.steps), default=0)
-    return f"{memory.name}: at most {quantity(most)}B live; XLA plans {quantity(memory.peak)}B"
+def _peaks(name: str, cost: Cost) -> str:
+    most = max((step.bytes for step in cost.staircase), default=0)
+    return f"{name}: at most {quantity(most)}B live; XLA plans {quantity(cost.peak_bytes)}B"
 
 
 def _additions(found: Sequence[Addition]) -> Iterable[str]:
     yield f"<h2>Added ops</h2><p>{counted(sum(len(each.ops) for each in found), 'op')} in all.</p>"
     yield '<div class="tall">'
     for addition in found:
-        numbers = ", ".join(f"{number} {op}" for op, number in addition.counts.items())
         summary = f"{addition.scope}: {counted(len(addition.ops), 'op')}"
         yield (
             f"<details><summary><code>{escape(summary)}</code></summary>"
-            f"<p>{escape(addition.words)}</p><p>{escape(numbers)}</p>"
+            f"<p>{escape(addition.words)}</p><p>{escape(addition.counts)}</p>"
             f"<pre>{escape(_mlir(addition))}</pre></details>"
         )
     yield "</div>"
@@ -249,15 +242,8 @@ def _mlir(addition: Addition) -> str:
 TIDY = "cse", "func.func(trivial-dce)"
 
 
-def _to_nobody(_: str) -> None:
-    """Where nobody waits."""
-
-
-def find(
-    module: Module, options: Mapping[str, Any], tell: Callable[[str], None] = _to_nobody
-) -> Findings:
+def find(module: Module, options: Mapping[str, Any]) -> Findings:
     """Rewrite a module, as `rewrite_module` takes `options`, and look at what has become of it.
-    `tell` is told what is done next.
 
     Raises ValueError or TypeError for wrong use. Refusals are findings.
     """
@@ -266,16 +252,14 @@ def find(
     inline_calls(original)
     mlir.run_passes(original, *TIDY)
     modules = {"original": module} | ({"rewritten": rewritten} if rewritten else {})
-    costs, why_not = _costs(modules, options.get("target"), tell)
-    tell("drawing the page")
+    costs, why_not = _costs(modules, options.get("target"))
     return Findings(
         source_program(original),
         source_program(rewritten.code) if rewritten else None,
         rewritten.plan if rewritten else None,
         refused,
         additions(rewritten) if rewritten else (),
-        tuple(Memory(name, each.staircase, each.peak_bytes) for name, each in costs.items()),
-        next((each.target for each in costs.values()), ""),
+        costs,
         why_not,
     )
 
@@ -311,15 +295,9 @@ def _gradients(module: Module, options: Mapping[str, Any]) -> list[str]:
     return [module.outputs[number].name for number in request_by(module, options).gradients]
 
 
-def _costs(
-    modules: Mapping[str, Module], target: str | None, tell: Callable[[str], None]
-) -> tuple[dict[str, Cost], str]:
+def _costs(modules: Mapping[str, Module], target: str | None) -> tuple[dict[str, Cost], str]:
     """What each costs on a target; nothing, and the reason, where it cannot be compiled for it."""
-    found: dict[str, Cost] = {}
     try:
-        for name, module in modules.items():
-            tell(f"compiling what is {name}")
-            found[name] = cost(module, target)
-        return found, ""
+        return {name: cost(module, target) for name, module in modules.items()}, ""
     except (Refusal, ValueError) as problem:
         return {}, str(problem)

@@ -18,12 +18,12 @@ from itertools import groupby
 from hlo_surgery.dumps import counted
 from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.strategies.gradient_costs import SitePlan
 from hlo_surgery.plan import OutputPlan, Plan, bare, quantity
-from hlo_surgery.report.drawing import Box, curve, height_of, keys, picture, text
-from hlo_surgery.report.findings import Addition, Findings, Memory
+from hlo_surgery.report.drawing import Box, curve, height_of, picture, table, text
+from hlo_surgery.report.findings import Addition, Findings, by_reason
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
-from hlo_surgery.targets.live_memory import Step, highest
+from hlo_surgery.targets.costs import Cost
+from hlo_surgery.targets.live_memory import highest
 
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40
@@ -41,10 +41,13 @@ NAMED = 4
 
 @dataclass
 class _Drawn:
-    """Boxes and curves, and how far down they reach."""
+    """Boxes and curves, and how far down they reach. `from_lines`: curves from a source line to a
+    box, of a kind, which are drawn when lines have their places.
+    """
 
     boxes: list[Box] = field(default_factory=list[Box])
     curves: list[str] = field(default_factory=list[str])
+    from_lines: list[tuple[str, Box, str]] = field(default_factory=list[tuple[str, Box, str]])
     bottom: float = TOP
 
     def box(self, x: float, y: float, width: float, kind: str, *lines: str) -> Box:
@@ -54,31 +57,22 @@ class _Drawn:
         self.bottom = max(self.bottom, made.y + made.height)
         return made
 
-    def join(self, one: Box, other: Box, kind: str) -> None:
-        """A curve from one to another on its right, of both their names."""
-        names = f"{kind} {one.name} {other.name}"
-        self.curves.append(curve(one.right, one.middle, other.x, other.middle, names))
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A curve from a source line to a box, which is drawn when lines have their places."""
-
-    where: str
-    box: Box
-    kind: str
+    def join(self, ones: Iterable[Box], other: Box, kind: str) -> None:
+        """Curves from each to another on their right, of both their names."""
+        for one in ones:
+            names = f"{kind} {one.name} {other.name}"
+            self.curves.append(curve(one.right, one.middle, other.x, other.middle, names))
 
 
 def program_graph(found: Findings) -> str:
     """The graph, as SVG."""
-    drawn, wanted = _Drawn(), list[_Wanted]()
-    order = list(found.original.lines)
-    _refusals(drawn, wanted, found.refused)
+    drawn = _Drawn()
+    _refusals(drawn, found.refused)
     if found.plan is not None:
-        for group in _by_line(found.plan, order):
-            _row(drawn, wanted, group)
+        for group in _by_line(found.plan, list(found.original.lines)):
+            _row(drawn, group)
         _in_common(drawn, found.additions, found.plan)
-    _lines(drawn, wanted, found)
+    _lines(drawn, found)
     parts = [_highlights(drawn.boxes), *drawn.curves, *(box.svg() for box in drawn.boxes)]
     label = "source lines, contractions, tails, gradients and statistics"
     return picture(WIDTH, drawn.bottom + TOP, parts, label)
@@ -107,81 +101,66 @@ def _by_line(plan: Plan, order: Sequence[str]) -> list[list[OutputPlan]]:
     return sorted(alike.values(), key=place)
 
 
-def _refusals(drawn: _Drawn, wanted: list[_Wanted], refused: Mapping[str, Reason]) -> None:
+def _refusals(drawn: _Drawn, refused: Mapping[str, Reason]) -> None:
     """A box for each reason, beside the line that it names."""
-    for reason in dict.fromkeys(refused.values()):
-        names = [name for name, each in refused.items() if each == reason]
+    for reason, names in by_reason(refused).items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         within = f" (in {reason.library})" if reason.library else ""
-        said = [
+        said = f"{bare(reason.op)} at {reason.where}{within}: {reason.why}"
+        lines = (
             f"refused: {', '.join(names[:NAMED])}{more}",
-            *_wrapped(f"{bare(reason.op)} at {reason.where}{within}: {reason.why}"),
-            *_wrapped(f"help: {reason.help}"),
-        ]
-        box = drawn.box(SITES_AT, drawn.bottom, WIDTH - SITES_AT - 10, "refusal", *said)
-        wanted.append(_Wanted(reason.where, box, "refusing"))
+            *textwrap.wrap(said, WRAPPED),
+            *textwrap.wrap(f"help: {reason.help}", WRAPPED),
+        )
+        box = drawn.box(SITES_AT, drawn.bottom, WIDTH - SITES_AT - 10, "refusal", *lines)
+        drawn.from_lines.append((reason.where, box, "refusing"))
         drawn.bottom += ROW_GAP
 
 
-def _wrapped(words: str) -> list[str]:
-    return textwrap.wrap(words, WRAPPED)
-
-
-def _row(drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan]) -> None:
+def _row(drawn: _Drawn, group: Sequence[OutputPlan]) -> None:
     """Of gradients that are alike the contractions; behind them tail and gradient, and below these
     the statistics.
     """
-    top, output = drawn.bottom, group[0]
-    sites = [_site(drawn, i, site, top, len(group)) for i, site in enumerate(output.sites)]
-    wanted += [_Wanted(s.where, box, "own") for box, s in zip(sites, output.sites, strict=True)]
-    tails = _tail(drawn, output.tail, top)
-    gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", *_title(group))
-    _join(drawn, sites, tails, "tailing")
-    _join(drawn, tails or sites, [gradient], "tailing")
+    top, output, alike = drawn.bottom, group[0], len(group)
+    sites = _sites(drawn, output, alike)
+    said = f"gradient, and {alike - 1} more like it" if alike > 1 else output.note or "gradient"
+    gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", output.name, said)
+    before = sites
+    if output.tail:
+        words = " ".join(map(bare, output.tail))
+        tail = drawn.box(RESULTS_AT, top, RESULTS_WIDTH, "tail", words, "tail")
+        drawn.join(sites, tail, "tailing")
+        before = [tail]
+    drawn.join(before, gradient, "tailing")
     y = top + height_of(2) + GAP
     for strategy in dict.fromkeys(output.strategies.values()):
         names = [name for name, taken in output.strategies.items() if taken == strategy]
         words = f"{', '.join(names)}: {strategy}"
         box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", words)
-        _join(drawn, sites, [box], "measuring")
+        drawn.join(sites, box, "measuring")
         y += box.height + GAP
     drawn.bottom += ROW_GAP
 
 
-def _title(group: Sequence[OutputPlan]) -> tuple[str, str]:
-    first = group[0]
-    more = len(group) - 1
-    return first.name, f"gradient, and {more} more like it" if more else first.note or "gradient"
-
-
-def _site(drawn: _Drawn, number: int, site: SitePlan, top: float, alike: int) -> Box:
-    y = top + number * (height_of(3) + GAP)
-    runs = f" × {site.trips}" if site.trips > 1 else ""
+def _sites(drawn: _Drawn, output: OutputPlan, alike: int) -> list[Box]:
+    boxes, y = list[Box](), drawn.bottom
     each = f"{alike} of them, each " if alike > 1 else ""
-    cost = f"{each}{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
-    words = f"{bare(site.op)}{runs}", site.where, cost
-    return drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words)
-
-
-def _tail(drawn: _Drawn, ops: Sequence[str], top: float) -> list[Box]:
-    if not ops:
-        return []
-    words = " ".join(map(bare, ops)), "tail"
-    return [drawn.box(RESULTS_AT, top, RESULTS_WIDTH, "tail", *words)]
-
-
-def _join(drawn: _Drawn, ones: Iterable[Box], others: Sequence[Box], kind: str) -> None:
-    for one in ones:
-        for other in others:
-            drawn.join(one, other, kind)
+    for site in output.sites:
+        runs = f" × {site.trips}" if site.trips > 1 else ""
+        cost = f"{each}{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
+        words = f"{bare(site.op)}{runs}", site.where, cost
+        boxes.append(drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words))
+        drawn.from_lines.append((site.where, boxes[-1], "own"))
+        y += boxes[-1].height + GAP
+    return boxes
 
 
 def _in_common(drawn: _Drawn, found: Sequence[Addition], plan: Plan) -> None:
     """What was added for several gradients at once."""
     names = {in_location(output.name) for output in plan.outputs}
     for addition in found:
-        if addition.scope.output not in names:
-            scope = addition.scope
+        scope = addition.scope
+        if scope.output not in names:
             of = "all gradients" if scope.output == ANY else scope.output
             title = of if scope.statistic == ANY else f"{scope.statistic} of {of}"
             words = f"{scope.strategy}: {counted(len(addition.ops), 'op')} added"
@@ -189,30 +168,28 @@ def _in_common(drawn: _Drawn, found: Sequence[Addition], plan: Plan) -> None:
             drawn.bottom += GAP
 
 
-def _lines(drawn: _Drawn, wanted: Sequence[_Wanted], found: Findings) -> None:
+def _lines(drawn: _Drawn, found: Findings) -> None:
     """The source lines, spread over the height of what is on their right, and all their curves."""
-    named = {each.where for each in wanted} | {r.where for r in found.refused.values()}
-    groups = list(_groups(found.original, named))
+    groups = list(_groups(found.original, {where for where, _, _ in drawn.from_lines}))
     step = max(height_of(2) + GAP, (drawn.bottom - TOP) / max(len(groups), 1))
     boxes: dict[str, Box] = {}
     refusing = {reason.where for reason in found.refused.values()}
     for number, group in enumerate(groups):
-        kind = "refused" if refusing & {line.where for line in group} else "line"
+        wheres = [line.where for line in group]
+        kind = "line" if refusing.isdisjoint(wheres) else "refused"
         box = drawn.box(LINES_AT, TOP + number * step, LINES_WIDTH, kind, *_words(group))
-        boxes |= {line.where: box for line in group}
-    for each in wanted:
-        if each.where in boxes:
-            drawn.join(boxes[each.where], each.box, each.kind)
+        boxes |= dict.fromkeys(wheres, box)
+    for where, box, kind in drawn.from_lines:
+        if where in boxes:
+            drawn.join([boxes[where]], box, kind)
 
 
 def _groups(program: SourceProgram, named: set[str]) -> Iterator[list[Line]]:
     """Lines that compute something, each alone, or runs of those of which nothing is to be said."""
     lines = [x for x in program.lines.values() if x.own.flops or x.where in named]
-    if len(lines) <= MANY_LINES:
-        yield from ([line] for line in lines)
-        return
-    for is_named, run in groupby(lines, lambda line: line.where in named):
-        if is_named:
+    few = len(lines) <= MANY_LINES
+    for alone, run in groupby(lines, lambda line: few or line.where in named):
+        if alone:
             yield from ([line] for line in run)
         else:
             yield list(run)
@@ -224,57 +201,48 @@ def _words(group: Sequence[Line]) -> tuple[str, str]:
     return (group[0].where if len(group) == 1 else counted(len(group), "line")), cost
 
 
-CHART_WIDTH, HEIGHT = 1000, 330
-LEFT, RIGHT, CHART_TOP, BOTTOM = 90, 20, 20, 60
+CHART_WIDTH, CHART_HEIGHT = 1000, 330
+LEFT, RIGHT, CHART_TOP, BOTTOM = 90, 980, 20, 270
 # What of a program is drawn: the most that is live in each of so many equal parts.
 COLUMNS = 600
 TICKS = 4
 
 
-def memory_chart(memory: Sequence[Memory]) -> str:
+def memory_chart(costs: Mapping[str, Cost]) -> str:
     """One staircase a program, on one scale, as SVG."""
-    top = max((step.bytes for each in memory for step in each.steps), default=0) or 1
-    parts = [*_axes(top)]
-    parts += [
-        f'<path class="stairs {escape(each.name)}" d="{_path(each.steps, top)}"/>'
-        for each in memory
+    most = {name: highest(cost.staircase, COLUMNS) for name, cost in costs.items()}
+    top = max((live for each in most.values() for live in each), default=0) or 1
+    stairs = [
+        f'<path class="stairs {escape(name)}" d="{_path(each, top)}"/>'
+        for name, each in most.items()
     ]
-    return picture(
-        CHART_WIDTH, HEIGHT, parts, "live memory along the original and the rewritten program"
-    )
+    label = "live memory along the original and the rewritten program"
+    return picture(CHART_WIDTH, CHART_HEIGHT, [*_axes(top), *stairs], label)
 
 
-def _axes(top: int) -> list[str]:
-    parts: list[str] = []
-    right, bottom = CHART_WIDTH - RIGHT, HEIGHT - BOTTOM
+def _axes(top: int) -> Iterator[str]:
     for tick in range(TICKS + 1):
-        y = bottom - (bottom - CHART_TOP) * tick / TICKS
-        parts.append(f'<path class="axis" d="M{LEFT} {y:g}H{right}"/>')
-        parts.append(text(LEFT - 10, y + 4, f"{quantity(top * tick / TICKS)}B", "tick end"))
-        x = LEFT + (right - LEFT) * tick / TICKS
-        parts.append(text(x, bottom + 20, f"{100 * tick // TICKS}%", "tick middle"))
+        share = tick / TICKS
+        x, y = LEFT + (RIGHT - LEFT) * share, BOTTOM - (BOTTOM - CHART_TOP) * share
+        yield f'<path class="axis" d="M{LEFT} {y:g}H{RIGHT}"/>'
+        yield text(LEFT - 10, y + 4, f"{quantity(top * share)}B", "tick end")
+        yield text(x, BOTTOM + 20, f"{share:.0%}", "tick middle")
     what = "progress: instructions of each program that have been run, a loop's body once"
-    parts.append(text((LEFT + right) / 2, bottom + 44, what, "tick middle"))
-    return parts
+    yield text((LEFT + RIGHT) / 2, BOTTOM + 44, what, "tick middle")
 
 
-def _path(steps: Sequence[Step], top: int) -> str:
+def _path(most: Sequence[int], top: int) -> str:
     """Horizontal and vertical strokes."""
-    most = highest(steps, COLUMNS)
-    width, path = (CHART_WIDTH - RIGHT - LEFT) / max(len(most), 1), ""
+    width, path = (RIGHT - LEFT) / max(len(most), 1), ""
     for column, live in enumerate(most):
-        y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - CHART_TOP) * live / top
+        y = BOTTOM - (BOTTOM - CHART_TOP) * live / top
         path += f"{'V' if path else f'M{LEFT} '}{y:g}H{LEFT + (column + 1) * width:g}"
     return path
 
 
 # Lines that cost least are left out beyond so many.
 MOST = 60
-HEAD = (
-    '<table><thead><tr><th>source line</th><th class="number">FLOP</th>'
-    '<th class="number">added FLOP</th><th class="number">bytes</th>'
-    '<th class="number">added bytes</th><th></th></tr></thead><tbody>'
-)
+NUMBERS = ("FLOP", "added FLOP", "bytes", "added bytes")
 
 
 def line_costs(found: Findings) -> Iterator[str]:
@@ -286,17 +254,17 @@ def line_costs(found: Findings) -> Iterator[str]:
         "<p>By bytes. Counted op by op, loops as often as they run, before XLA fuses any. "
         f"What is added counts at the line of the contraction that it stands for.{loops}</p>"
     )
-    if found.rewritten:
-        yield keys({"own": "bytes of the program", "added": "bytes added"})
-    rows = sorted(_rows(found), key=lambda row: -(row[1].bytes + row[2].bytes))
-    most = max((own.bytes + added.bytes for _, own, added in rows), default=0) or 1
-    body = "".join(_line_row(where, own, added, most) for where, own, added in rows[:MOST])
-    yield f'<div class="wide">{HEAD}{body}</tbody></table></div>'
+    rows = sorted(_line_works(found), key=lambda row: -(row[1].bytes + row[2].bytes))
+    cells = [
+        (where, *map(quantity, (own.flops, added.flops, own.bytes, added.bytes)))
+        for where, own, added in rows[:MOST]
+    ]
+    yield f'<div class="wide">{table(["source line", *NUMBERS], cells, NUMBERS)}</div>'
     if len(rows) > MOST:
         yield f"<p>{len(rows) - MOST} more lines cost less.</p>"
 
 
-def _rows(found: Findings) -> Iterable[tuple[str, Work, Work]]:
+def _line_works(found: Findings) -> Iterable[tuple[str, Work, Work]]:
     original = found.original.lines
     rewritten = (found.rewritten or SourceProgram({}, 0)).lines
     for where in {**original, **rewritten}:
@@ -304,17 +272,3 @@ def _rows(found: Findings) -> Iterable[tuple[str, Work, Work]]:
         added = rewritten[where].added if where in rewritten else Work()
         if own.bytes or added.bytes:
             yield where, own, added
-
-
-def _line_row(where: str, own: Work, added: Work, most: int) -> str:
-    numbers = (own.flops, added.flops, own.bytes, added.bytes)
-    cells = "".join(
-        f'<td class="number">{quantity(number)}{"" if i < 2 else "B"}</td>'
-        for i, number in enumerate(numbers)
-    )
-    bars = "".join(
-        f'<span class="{kind}" style="width:{100 * work.bytes / most:.2f}%"></span>'
-        for kind, work in (("own", own), ("added", added))
-    )
-    name = f'<td class="name">{escape(where)}</td>'
-    return f'<tr>{name}{cells}<td><div class="bar">{bars}</div></td></tr>'

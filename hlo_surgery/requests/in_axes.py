@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import jax
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.plan import listing
 from hlo_surgery.requests.leaves import is_array, kind_of
+from hlo_surgery.requests.options import positive_integer
 
 # How many different numbers of examples a message names.
 SIZES = 3
@@ -41,8 +41,11 @@ def leaf_axes(
     axes: dict[Key, list[int | None]] = {
         key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
     }
-    chosen = argument_entries("in_axes", in_axes, args, kwargs, batch, fun)
-    for key, in_axis in chosen.items():
+    names = _names_of(fun)
+    chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
+    for key, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
         axes[key] = _argument_axes(in_axis, given[key], key)
     flat = [axis for part in axes.values() for axis in part]
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
@@ -60,19 +63,6 @@ def leaf_axes(
 def arguments_by_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, Any]:
     """Each argument by its position or name, in the order of the leaves of (args, kwargs)."""
     return {**dict(enumerate(args)), **dict(sorted(kwargs.items()))}
-
-
-def argument_entries(
-    name: str,
-    entries: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    batch: Sequence[Key],
-    fun: Callable[..., Any] | None = None,
-) -> dict[Key, Any]:
-    """The entry for each batch argument, by its position or name; `entries` are called so."""
-    chosen = _given_keys(batch, len(args), list(kwargs), fun)
-    return dict(zip(chosen, _one_for_each(name, entries, chosen), strict=True))
 
 
 def named_arrays(given: Mapping[Key, Any]) -> list[tuple[str, Any]]:
@@ -109,11 +99,7 @@ def example_count(sizes: Mapping[str, int], rows_per_example: int, help: str = "
     >>> example_count({"pairs": 6, "weights": 3}, 2)
     3
     """
-    rows = integer_of(rows_per_example)
-    if rows is None:
-        raise TypeError(f"rows_per_example is {rows_per_example!r}; it is an integer")
-    if rows < 1:
-        raise ValueError(f"rows_per_example is {rows_per_example}; each example has a row at least")
+    rows = positive_integer("rows_per_example", rows_per_example, "how many rows an example has")
     most = max(sizes.values())
     if most % rows:
         raise ValueError(
@@ -159,35 +145,23 @@ def batch_keys(
     return [*chosen, *names]
 
 
-def _given_keys(
-    batch: Sequence[Key], count: int, keywords: Sequence[str], fun: Callable[..., Any] | None
-) -> list[Key]:
-    """The keys as the arguments were given: a position, or the name of what is in `keywords`."""
-    names = _names_of(fun)
-    chosen = [_given_key(key, count, keywords, names) for key in batch]
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
-    return chosen
-
-
 def _given_key(key: Key, count: int, keywords: Sequence[str], names: Sequence[str]) -> Key:
+    """The argument as it was given, by position or by name. Raises ValueError where it was not."""
+    other: Key = key
     if isinstance(key, str):
-        place = names.index(key) if key in names else count
-        if key not in keywords and place >= count:
-            raise ValueError(
-                f"batch_argnames names {key!r}, which no argument was given for; by name there "
-                f"are {', '.join(keywords) or 'none'}"
-            )
-        return key if key in keywords else place
-    if -count <= key < count:
-        return key % count
-    name = names[key] if 0 <= key < len(names) else None
-    if name not in keywords or name is None:
-        how = f"; name those in batch_argnames: {', '.join(keywords)}" if keywords else ""
-        raise ValueError(
-            f"batch_argnums names argument {key}; {count} positional ones were given{how}"
-        )
-    return name
+        other = names.index(key) if key in names else key
+    elif 0 <= key < len(names):
+        other = names[key]
+    for way in (key, other):
+        if way in keywords:
+            return way
+        if isinstance(way, int) and -count <= way < count:
+            return way % count
+    keyword = "batch_argnames" if isinstance(key, str) else "batch_argnums"
+    raise ValueError(
+        f"{keyword} names argument {key!r}; {count} positional ones were given, and by name "
+        f"(batch_argnames) {', '.join(keywords) or 'none'}"
+    )
 
 
 def _names_of(fun: Callable[..., Any] | None) -> list[str]:
@@ -199,15 +173,17 @@ def _names_of(fun: Callable[..., Any] | None) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _one_for_each(name: str, in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
+def _one_for_each(in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
-    if type(in_axes) in (tuple, list) and len(in_axes) != len(chosen):
+    if type(in_axes) not in (tuple, list):
+        return [in_axes] * len(chosen)
+    if len(in_axes) != len(chosen):
         raise ValueError(
-            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments "
+            f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments "
             f"({', '.join(map(str, chosen))}); pass one for each, or say by batch_argnums or "
             "batch_argnames which they are"
         )
-    return list(in_axes) if type(in_axes) in (tuple, list) else [in_axes] * len(chosen)
+    return list(in_axes)
 
 
 def _argument_axes(in_axis: Any, argument: Any, key: Key) -> list[int | None]:
@@ -240,18 +216,18 @@ def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
     """The axis that `keyword` has for an array, from the front; None where there is none."""
     if axis is None or not is_array(leaf):
         return None
-    if not isinstance(axis, int):
+    if isinstance(axis, bool) or not isinstance(axis, int):
         raise TypeError(
             f"{keyword} holds {axis!r}; an example axis is an integer, or None for a leaf without "
             "examples"
         )
-    rank = len(kind_of(leaf).shape)
-    if not -rank <= axis < rank:
+    shape = kind_of(leaf).shape
+    if not -len(shape) <= axis < len(shape):
         raise ValueError(
-            f"{name} has shape {kind_of(leaf).shape}: there is no example axis {axis}; give a leaf "
-            "without examples None in in_axes, which is a pytree prefix of the batch arguments"
+            f"{name} has shape {shape}: there is no example axis {axis}; give a leaf without "
+            f"examples None in {keyword}, which is a pytree prefix"
         )
-    return axis % rank
+    return axis % len(shape)
 
 
 def _is_none(x: Any) -> bool:
@@ -295,5 +271,6 @@ NOT_TAKEN = (
 
 def refuse_segments(segments: Any) -> None:
     """Raises ValueError where ids of rows are given."""
-    if segments is not None and segments != []:
+    # The command line has an empty list where none are given.
+    if segments is not None and not (isinstance(segments, list) and len(segments) == 0):
         raise ValueError(NOT_TAKEN)

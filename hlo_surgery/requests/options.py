@@ -4,12 +4,12 @@ Rooflines: what a device computes and moves a second; planning weighs FLOPs and 
 """
 
 import math
-import operator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, SupportsIndex, TypedDict
+from typing import Any, Literal, TypedDict
 
 import jax
 
+from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
 
 
@@ -217,10 +217,12 @@ class PlanningChoices:
     autotune: bool = False
 
     def __post_init__(self) -> None:
-        _check_count(
-            "memory_budget", self.memory_budget, "a positive number of bytes, such as 64_000_000"
-        )
-        _check_count("shards", self.shards, "the number of devices that the examples lie on")
+        if self.memory_budget is not None:
+            what = "a positive number of bytes, such as 64_000_000"
+            positive_integer("memory_budget", self.memory_budget, what)
+        if self.shards is not None:
+            what = "the number of devices that the examples lie on"
+            positive_integer("shards", self.shards, what)
         if not isinstance(self.reuse_gradient, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"reuse_gradient is {self.reuse_gradient!r}; it is True, False or None")
         if not isinstance(self.autotune, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -248,11 +250,11 @@ class PlanningChoices:
         return roofline(self.target)
 
 
-def _check_count(name: str, count: object, what: str) -> None:
-    """Raises TypeError for what is no integer, ValueError for one below 1."""
-    if count is None:
-        return
-    if isinstance(count, bool) or not isinstance(count, SupportsIndex):
+def positive_integer(name: str, count: Any, what: str) -> int:
+    """The number. Raises TypeError for what is no integer, ValueError for one below 1."""
+    number = integer_of(count)
+    if number is None:
         raise TypeError(f"{name} is {count!r}; it is an integer: {what}")
-    if operator.index(count) < 1:
-        raise ValueError(f"{name} is {count}; it is {what}")
+    if number < 1:
+        raise ValueError(f"{name} is {count}; it is {what}, at least 1")
+    return number

@@ -67,9 +67,13 @@ def _check(
         "name what is no gradient:": [names[n] for n in named if n not in gradients],
         "name more than once": [names[n] for n in dict.fromkeys(named) if named.count(n) > 1],
     }
-    said = " and ".join(f"{what} {', '.join(found)}" for what, found in wrong.items() if found)
-    if said:
+    if said := _told(wrong):
         raise ValueError(f"the groups of {statistic} must hold every gradient once; they {said}")
+
+
+def _told(wrong: Mapping[str, Sequence[str]]) -> str:
+    """What is wrong, and with which; nothing where there are none."""
+    return " and ".join(f"{what} {', '.join(found)}" for what, found in wrong.items() if found)
 
 
 def group_labels(statistic: str, per: Any) -> list[str]:
@@ -103,24 +107,16 @@ def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
     try:
         jax.tree.structure(per).flatten_up_to(gradient)
     except ValueError:
-        wanted, given = (
-            [path for path, _ in jax.tree.leaves_with_path(tree)] for tree in (gradient, per)
-        )
+        wanted, given = (dict(jax.tree.leaves_with_path(tree)) for tree in (gradient, per))
+        pairs = [(w, g) for w in wanted for g in given if w[: len(g)] == g]
+        keys = jax.tree_util.keystr
         wrong = {
-            "leaves out": [w for w in wanted if not any(w[: len(g)] == g for g in given)],
+            "leaves out": [keys(w) for w in wanted if w not in dict(pairs)],
             "names what is no part of it:": [
-                g for g in given if not any(w[: len(g)] == g for w in wanted)
+                keys(g) for g in given if g not in {own for _, own in pairs}
             ],
         }
-        listed = {
-            what: ", ".join(map(jax.tree_util.keystr, found))
-            for what, found in wrong.items()
-            if found
-        }
-        said = (
-            " and ".join(f"{what} {found}" for what, found in listed.items())
-            or f"has other containers: {per!r}"
-        )
+        said = _told(wrong) or f"has other containers: {per!r}"
         raise ValueError(
             f"per of {statistic} is no pytree prefix of the gradient: it {said}"
         ) from None

@@ -127,6 +127,7 @@ HOLDS = {
 # A value as a sum: how often it holds an argument, one, and what is neither.
 Terms = Mapping[Value | str, float]
 ONE, OTHER = "1", "other"
+OTHERS: Terms = {OTHER: 1.0}
 # An argument's share in its update, by a learning rate times a decay of a tenth at the most, or in
 # a running mean: unlike that of weights in the gradient of their decay, or of a bias in that of a
 # square. In bfloat16 0.9 is 0.8984.
@@ -181,13 +182,13 @@ def _terms_of(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
         case name if name in HOLDS:
             return [_either(parts[HOLDS[name]])]
         case "stablehlo.scatter":
-            return [_either([part, {OTHER: 1.0}]) for part in parts[: len(op.results)]]
+            return [_either([part, OTHERS]) for part in parts[: len(op.results)]]
         case "stablehlo.case" | "stablehlo.if":
             return _of_branches(op, terms)
         case "stablehlo.while":
             return _of_loop(op, parts, terms)
         case _:
-            return [{OTHER: 1.0}] * len(mlir.results(op))
+            return [OTHERS] * len(mlir.results(op))
 
 
 def _sum(one: Terms, other: Terms, sign: float) -> Terms:
@@ -212,7 +213,7 @@ def _inverse(terms: Terms) -> Terms:
     """
     number = terms.get(ONE, 0.0)
     if not number:
-        return {OTHER: 1.0}
+        return OTHERS
     return {ONE: 1 / number} if len(terms) == 1 else {ONE: 1 / number, OTHER: 1.0}
 
 
@@ -238,22 +239,12 @@ def _of_loop(op: Operation, initial: Sequence[Terms], terms: Mapping[Value, Term
     """
     body = cast(Any, op.regions[1].blocks[0])
     carried: list[Value] = list(body.arguments)
-    known = _terms_in(body, {**terms, **{value: {value: 1.0} for value in carried}})
     passed = [a == b for a, b in zip(carried, _ends(body), strict=True)]
-    changed = zip(carried, initial, passed, strict=True)
-    before = {carry: start for carry, start, same in changed if not same}
-    behind = [_behind_step(returned, before) for returned in _returned(body, known)]
+    starts = [OTHERS if same else own for same, own in zip(passed, initial, strict=True)]
+    known = {**dict.fromkeys(terms, OTHERS), **dict(zip(carried, starts, strict=True))}
+    behind = _returned(body, _terms_in(body, known))
     found = zip(passed, initial, behind, strict=True)
     return [start if same else own for same, start, own in found]
-
-
-def _behind_step(returned: Terms, before: Mapping[Value, Terms]) -> Terms:
-    total: Terms = {}
-    for term, share in returned.items():
-        itself: Terms = {term: 1.0}
-        own = itself if isinstance(term, str) else before.get(term, {OTHER: 1.0})
-        total = _sum(total, own, share)
-    return total
 
 
 def _ends(block: mlir.Block) -> list[Value]:
@@ -267,6 +258,6 @@ def _returned(block: mlir.Block, terms: Mapping[Value, Terms]) -> list[Terms]:
 def _of_constant(op: Operation) -> Terms:
     # The bindings cannot read complex constants.
     if mlir.is_complex(op.results[0]):
-        return {OTHER: 1.0}
+        return OTHERS
     attribute = cast(Any, op.attributes["value"])
-    return {ONE: float(attribute.get_splat_value().value)} if attribute.is_splat else {OTHER: 1.0}
+    return {ONE: float(attribute.get_splat_value().value)} if attribute.is_splat else OTHERS

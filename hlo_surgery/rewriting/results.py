@@ -93,11 +93,12 @@ def staged(request: Request, names: Sequence[str]) -> Staged:
     """The same where microbatches are added up: what needs sums with weights is made of each, if
     that of the batch is made of those of its parts.
     """
-    reweighting = {n: s for n, s in request.statistics.items() if takes_sums(s)}
-    joins = {n: s.joins for n, s in reweighting.items() if isinstance(s, Derived) and s.joins}
-    inside = {n: s for n, s in reweighting.items() if n in joins}
+    reweighting = {
+        n: s for n, s in request.statistics.items() if isinstance(s, Derived) and takes_sums(s)
+    }
+    inside = {n: s for n, s in reweighting.items() if s.joins}
     counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
-    known = [joins[n] for n in inside for _ in range(counts[n])]
+    known = [join for n, s in inside.items() if (join := s.joins) for _ in range(counts[n])]
 
     def of_step(found: Measurements) -> list[jax.Array]:
         arrays: list[jax.Array] = []

@@ -213,6 +213,11 @@ SAID_BY = {
 }
 
 
+def not_yet(found: Found, groups: Groups) -> list[jax.Array]:
+    """What a statistic `of_tree` is before the tree is known."""
+    raise AssertionError("the gradient's tree is not known yet")
+
+
 @dataclass(frozen=True, eq=False)
 class Derived:
     """A statistic made of measures of every gradient output.
@@ -232,7 +237,7 @@ class Derived:
     """
 
     name: str
-    combine: Callable[[Found, Groups], Sequence[jax.Array]]
+    combine: Callable[[Found, Groups], Sequence[jax.Array]] = not_yet
     measures: tuple[Measure, ...] = ()
     like: Literal["gradient", "group", "own"] = "gradient"
     per: Per = "global"
@@ -262,11 +267,6 @@ class Derived:
 
 
 Statistic = MeanOf | PerExampleGradients | Derived
-
-
-def not_yet(found: Found, groups: Groups) -> list[jax.Array]:
-    """What a statistic `of_tree` is before the tree is known."""
-    raise AssertionError("the gradient's tree is not known yet")
 
 
 def known_for(statistic: Statistic, gradient: Any) -> Statistic:

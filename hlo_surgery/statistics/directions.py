@@ -15,7 +15,7 @@ from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.ir.constants import summable, wide_dtype, widened
 from hlo_surgery.passes.measures.measures import Defined, Gram, Phi, Taking
 from hlo_surgery.passes.measures.moments import SUMS, Join
-from hlo_surgery.statistics.derived import Derived, Found, Groups, not_yet
+from hlo_surgery.statistics.derived import Derived, Found, Groups
 from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms
 
 
@@ -152,7 +152,7 @@ def sum_of(fn: Callable[[Any], Any], per: Literal["parameter", "global"] = "para
             "of the gradient what it likes"
         )
     return Derived(
-        name, not_yet, per=per, wholes=True, of_tree=lambda gradient: _of_tree(name, fn, gradient)
+        name, per=per, wholes=True, of_tree=lambda gradient: _of_tree(name, fn, gradient)
     )
 
 

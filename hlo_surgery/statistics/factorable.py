@@ -85,20 +85,17 @@ def check_factorable(phi: Phi) -> None:
     a[0] = b[1] = a[2] = b[2] = 0
     product, factors = _sampled(phi, a, b)
     if isinstance(product, Tracer) or isinstance(factors, Tracer):
-        why = (
-            "phi is declared factorable, but closes over traced values, so that the claim "
-            "cannot be tested"
-        )
-        raise Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
-    product, factors = np.asarray(product), np.asarray(factors)
+        raise _refused(phi, "closes over traced values, so that the claim cannot be tested")
     wrong = ~np.isclose(product, factors, rtol=1e-3, atol=1e-6, equal_nan=True)
     if wrong.any():
         i = int(np.argmax(wrong))
-        why = (
-            f"phi is declared factorable, but phi({a[i]:.3g} * {b[i]:.3g}) = {product[i]:.3g}, "
-            f"not {factors[i]:.3g}"
-        )
-        raise Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
+        sample = f"phi({a[i]:.3g} * {b[i]:.3g}) = {product[i]:.3g}, not {factors[i]:.3g}"
+        raise _refused(phi, sample)
+
+
+def _refused(phi: Phi, but: str) -> Refusal:
+    why = f"phi is declared factorable, but {but}"
+    return Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
 
 
 def is_complex_factorable(phi: Phi) -> bool:

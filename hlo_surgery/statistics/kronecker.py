@@ -7,7 +7,6 @@ import math
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
 from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.kronecker import (
@@ -26,7 +25,8 @@ from hlo_surgery.passes.measures.projections import (
     Projected,
     random_signs,
 )
-from hlo_surgery.statistics.derived import Derived, Found, Groups, Per, leaves_like, not_yet
+from hlo_surgery.statistics.derived import Derived, Found, Groups, Per, leaves_like
+from hlo_surgery.statistics.weighted import group_sums
 
 FORMS = ("expand", "reduce")
 
@@ -116,7 +116,7 @@ def second_moment_in(bases: Any) -> Derived:
 
         return Derived(name, combine, reweights=True, joins=MEANS)
 
-    return Derived(name, not_yet, reweights=True, of_tree=of_tree)
+    return Derived(name, reweights=True, of_tree=of_tree)
 
 
 def _bases_of(gradient: Any, bases: Any) -> list[Any]:
@@ -180,7 +180,7 @@ def projected(
         if per == "parameter":
             return each
         wide = [_as_wide(measure, i, x) for i, x in enumerate(each)]
-        return [jnp.sum(jnp.stack([wide[i] for i in group]), 0) for group in groups]
+        return group_sums(wide, groups)
 
     chosen = {"seed": number, "kind": kind} if kind != "kronecker" else {"seed": number}
     arguments = [str(columns), *(f"{name}={value!r}" for name, value in chosen.items() if value)]

@@ -23,9 +23,8 @@ from hlo_surgery.statistics.derived import (
     called,
     known,
     leaves_like,
-    not_yet,
 )
-from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms
+from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms, group_sums
 
 STACKED = (
     "Several directions are stacked in front of each array: "
@@ -83,11 +82,7 @@ def gram(per: Per = "global") -> Derived:
     >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
     [[1.0, -3.0], [-3.0, 9.0]]
     """
-
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        return group_grams(found, groups)
-
-    return Derived(called("gram", per), combine, (Gram(),), "group", per)
+    return Derived(called("gram", per), group_grams, (Gram(),), "group", per)
 
 
 def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global") -> Derived:
@@ -115,7 +110,7 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
         along = partial(_along, _like(gradient, arrays))
         return Derived(name, along, **made, joins=ROWS)
 
-    return Derived(name, not_yet, **made, of_tree=of_tree)
+    return Derived(name, **made, of_tree=of_tree)
 
 
 def _along_mean(found: Found, groups: Groups) -> list[jax.Array]:
@@ -123,8 +118,7 @@ def _along_mean(found: Found, groups: Groups) -> list[jax.Array]:
 
 
 def _along(directions: list[jax.Array], found: Found, groups: Groups) -> list[jax.Array]:
-    each = found.along(directions)
-    return [_added([each[i] for i in group]) for group in groups]
+    return group_sums(found.along(directions), groups)
 
 
 def _is_mean(direction: Any) -> bool:
@@ -159,10 +153,6 @@ def _like(gradient: Any, direction: Any) -> list[jax.Array]:
         "the direction of inner_products must be like the gradient, or several such stacked in "
         f"front of each array: it has shapes {given}, the gradient {shapes}"
     )
-
-
-def _added(arrays: Sequence[jax.Array]) -> jax.Array:
-    return jnp.sum(jnp.stack(arrays), 0)
 
 
 def noise_scale(per: Per = "global") -> Derived:

@@ -8,7 +8,7 @@ Second moments of the examples' gradients with weights: clipped, or scaled as is
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -61,7 +61,11 @@ def _measure(of: Of) -> Measure:
 
 def group_grams(found: Found, groups: Groups) -> list[jax.Array]:
     """The inner products of all pairs of examples over each group of outputs, [B, B]."""
-    each = found.of(Gram())
+    return group_sums(found.of(Gram()), groups)
+
+
+def group_sums(each: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
+    """The sum over each group of what there is of each output."""
     return [jnp.sum(jnp.stack([each[i] for i in group]), 0) for group in groups]
 
 

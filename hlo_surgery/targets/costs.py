@@ -15,7 +15,6 @@ from hlo_surgery.targets.target import Target, compile_for, find_target
 from hlo_surgery.targets.times import (
     collectives,
     estimated_cycles,
-    has_estimates,
     is_kernel,
     seconds_at_peak,
     without_estimate,
@@ -100,7 +99,9 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
     device, runs, steps = roofline(target.kind), list(executed(program)), tuple(staircase(program))
     unknown = sum(run.unknown for run in runs)
     computed, moved = (None, None) if unknown else _work(program, runs)
-    clock = CLOCKS.get(target.kind) if has_estimates(program) else None
+    clock = CLOCKS.get(target.kind)
+    if all(run.instruction.estimated_cycles is None for run in runs):
+        clock = None
     # Devices that share a chip share its memory's bandwidth.
     rate = device.bandwidth / target.devices_per_chip / clock if clock else None
     cycles = estimated_cycles(program, rate) if rate and not unknown else None
@@ -125,9 +126,9 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
         roofline_seconds=seconds,
         estimated_cycles=cycles,
         estimated_seconds=cycles / clock if cycles is not None and clock else None,
-        without_estimate=without_estimate(program) if clock else {},
+        without_estimate=without_estimate(program, runs) if clock else {},
         unknown_loops=unknown,
-        collectives=collectives(program),
+        collectives=collectives(program, runs),
         staircase=steps,
         kernels=launched,
     )

@@ -110,10 +110,16 @@ def _flops_inside(program: Program, inside: Computation) -> int:
     return sum(flops(program, inside, each) for each in inside.instructions)
 
 
+def call_target(instruction: Instruction) -> str:
+    """What a custom call is to; "" for any other instruction."""
+    found = re.search(r'custom_call_target="([^"]*)"', instruction.text)
+    return found[1] if found else ""
+
+
 def library(instruction: Instruction) -> str:
     """Which function of cuBLAS or cuDNN a custom call is: "__cublas$lt$matmul"; else ""."""
-    found = re.search(r'custom_call_target="(__cu(?:blas|dnn)\$[^"]*)"', instruction.text)
-    return found[1] if found else ""
+    name = call_target(instruction)
+    return name if name.startswith(("__cublas$", "__cudnn$")) else ""
 
 
 def is_fused_kernel(call: Instruction) -> bool:

@@ -64,51 +64,47 @@ GPUS = {
 }
 
 
+# The versions are what XLA describes Hopper and Blackwell with; without these it takes the oldest
+# CUDA's.
+DESCRIPTION = """gpu_device_info {{
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: {gpu.shared[0]}
+  shared_memory_per_block_optin: {gpu.shared[1]}
+  threads_per_core_limit: 2048
+  core_count: {gpu.cores}
+  fpus_per_core: {gpu.units_per_core}
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  thread_dim_limit_x: 1024
+  thread_dim_limit_y: 1024
+  thread_dim_limit_z: 64
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  memory_bandwidth: {gpu.bandwidth}
+  l2_cache_size: {gpu.l2}
+  clock_rate_ghz: {gpu.clock}
+  device_memory_size: {gpu.memory}
+  driver_version: "13.0.0"
+  runtime_version: "12.8.0"
+  compile_time_toolkit_version: "12.8.0"
+  cuda_compute_capability {{ major: {gpu.capability} feature_extension: {gpu.features} }}
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+device_description_str: "{gpu.name}"
+"""
+
+
 def description(gpu: Gpu) -> str:
     """A `GpuTargetConfigProto` in text form.
 
     >>> "core_count: 132" in description(GPUS["h200"])
     True
     """
-    info = {
-        "threads_per_block_limit": 1024,
-        "threads_per_warp": 32,
-        "shared_memory_per_block": 49152,
-        "shared_memory_per_core": gpu.shared[0],
-        "shared_memory_per_block_optin": gpu.shared[1],
-        "threads_per_core_limit": 2048,
-        "core_count": gpu.cores,
-        "fpus_per_core": gpu.units_per_core,
-        "block_dim_limit_x": 2147483647,
-        "block_dim_limit_y": 65535,
-        "block_dim_limit_z": 65535,
-        "thread_dim_limit_x": 1024,
-        "thread_dim_limit_y": 1024,
-        "thread_dim_limit_z": 64,
-        "registers_per_core_limit": 65536,
-        "registers_per_block_limit": 65536,
-        "memory_bandwidth": gpu.bandwidth,
-        "l2_cache_size": gpu.l2,
-        "clock_rate_ghz": gpu.clock,
-        "device_memory_size": gpu.memory,
-        # What XLA describes Hopper and Blackwell with; without versions it takes the oldest CUDA's.
-        "driver_version": '"13.0.0"',
-        "runtime_version": '"12.8.0"',
-        "compile_time_toolkit_version": '"12.8.0"',
-    }
-    capability = f"major: {gpu.capability} feature_extension: {gpu.features}"
-    lines = [f"  {name}: {value}" for name, value in info.items()]
-    return "\n".join(
-        [
-            "gpu_device_info {",
-            *lines,
-            f"  cuda_compute_capability {{ {capability} }}",
-            "}",
-            'platform_name: "CUDA"',
-            "dnn_version_info { major: 9 minor: 10 }",
-            f'device_description_str: "{gpu.name}"',
-        ]
-    )
+    return DESCRIPTION.format(gpu=gpu)
 
 
 def gpu_devices(name: str, gpu: str, sizes: Sequence[int]) -> tuple[Any, ...]:

@@ -11,13 +11,14 @@ only where their end is waited for. What has no estimate counts as nothing, and 
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hlo_surgery.passes.strategies.gradient_costs import Roofline
 from hlo_surgery.targets.executed import (
     COPIES,
     MAIN,
+    call_target,
     copied,
     flops,
     is_fused_kernel,
@@ -26,14 +27,7 @@ from hlo_surgery.targets.executed import (
     moves_nothing,
 )
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, arrays
-from hlo_surgery.targets.trip_counts import (
-    Known,
-    entered,
-    executed,
-    known_scalars,
-    summed,
-    unknown_arguments,
-)
+from hlo_surgery.targets.trip_counts import Block, Executed, entry, summed
 
 COLLECTIVES = (
     *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"),
@@ -41,18 +35,18 @@ COLLECTIVES = (
 )
 
 
-def collectives(program: Program) -> dict[str, int | None]:
+def collectives(program: Program, runs: Iterable[Executed]) -> dict[str, int | None]:
     """The runs of each kind, None if unknown.
 
     One that is spread over several fusions, as on TPU, is known by its channel.
     """
     times = dict[tuple[str, str], int | None]()
-    for run in executed(program):
+    for run in runs:
         for each in _parts(program, run.instruction):
             kind = each.opcode.removesuffix("-start")
             if kind in COLLECTIVES:
                 times[kind, each.option("channel_id") or each.name] = run.times
-    return dict(sorted(summed((kind, runs) for (kind, _), runs in times.items()).items()))
+    return dict(sorted(summed((kind, each) for (kind, _), each in times.items()).items()))
 
 
 Branch = Callable[[Sequence[float]], float]
@@ -68,19 +62,16 @@ def seconds_at_peak(program: Program, device: Roofline, branch: Branch = max) ->
     that takes longest, or least. Trip counts must be known.
     """
 
-    def seconds(computation: Computation, arguments: Sequence[Known]) -> float:
-        value, total = known_scalars(program, computation, arguments), 0.0
-        for each in computation.instructions:
+    def seconds(block: Block) -> float:
+        total = 0.0
+        for each, inside in block.runs:
             if is_kernel(each):
-                total += kernel_seconds(program, computation, each, device)
-            inner = [
-                (rounds or 0) * seconds(inside, given)
-                for inside, given, rounds in entered(program, each, value)
-            ]
+                total += kernel_seconds(program, block.computation, each, device)
+            inner = [(rounds or 0) * seconds(own) for own, rounds in inside]
             total += branch(inner) if each.opcode == "conditional" else sum(inner)
         return total
 
-    return seconds(program.entry, unknown_arguments(program))
+    return seconds(entry(program))
 
 
 def kernel_seconds(
@@ -176,39 +167,27 @@ def estimated_cycles(
     >>> estimated_cycles(program, bytes_per_cycle=32)
     69.0
     """
-    clock = _after(
-        program, program.entry, unknown_arguments(program), Clock(bytes_per_cycle, cycles_of)
-    )
+    clock = _after(program, entry(program), Clock(bytes_per_cycle, cycles_of))
     return max(clock.now, clock.busy_until)
 
 
-def has_estimates(program: Program) -> bool:
-    """Whether the compiler estimated any instruction."""
-    return any(each.instruction.estimated_cycles is not None for each in executed(program))
-
-
-def _after(
-    program: Program, computation: Computation, arguments: Sequence[Known], before: Clock
-) -> Clock:
+def _after(program: Program, block: Block, before: Clock) -> Clock:
     """The clock once the computation has run; of a conditional, the branch that takes longest."""
     clock = replace(before, done=dict(before.done))
-    value = known_scalars(program, computation, arguments)
-    for each in computation.instructions:
+    for each, inside in block.runs:
         clock.now += clock.cycles_of(each)
         if each.opcode in COPIES:
-            moved = moved_bytes(program, computation, each)
+            moved = moved_bytes(program, block.computation, each)
             clock.busy_until = max(clock.now, clock.busy_until) + moved / clock.bytes_per_cycle
             clock.done[each.name] = clock.busy_until
         elif each.opcode.endswith("-done"):
             clock.now = max(clock.now, clock.done.get(each.operands[0], 0.0))
-        inner = [_repeated(program, *entering, clock) for entering in entered(program, each, value)]
+        inner = [_repeated(program, *entered, clock) for entered in inside]
         clock = max(inner, key=lambda after: after.now, default=clock)
     return clock
 
 
-def _repeated(
-    program: Program, body: Computation, arguments: list[Known], rounds: int | None, clock: Clock
-) -> Clock:
+def _repeated(program: Program, body: Block, rounds: int | None, clock: Clock) -> Clock:
     """The first round finds the channel as before the loop; the others are like the second."""
     if rounds is None:
         raise ValueError(
@@ -216,18 +195,18 @@ def _repeated(
         )
     if rounds == 0:
         return clock
-    first = _after(program, body, arguments, clock)
+    first = _after(program, body, clock)
     if rounds == 1:
         return first
-    second = _after(program, body, arguments, first)
+    second = _after(program, body, first)
     second.now += (rounds - 2) * (second.now - first.now)
     second.busy_until += (rounds - 2) * (second.busy_until - first.busy_until)
     return second
 
 
-def without_estimate(program: Program) -> dict[str, int | None]:
+def without_estimate(program: Program, runs: Iterable[Executed]) -> dict[str, int | None]:
     """What has no estimate, and its runs, None if unknown: by opcode, or custom call target."""
-    lacking = (each for each in executed(program) if _lacks_estimate(program, each.instruction))
+    lacking = (each for each in runs if _lacks_estimate(program, each.instruction))
     return summed((_label(program, each.instruction), each.times) for each in lacking)
 
 
@@ -239,14 +218,14 @@ def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
         return False
     # Scalars are computed beside everything else.
     scalar = isinstance(shape, Array) and not shape.dims
-    return not scalar and not FREE_CALLS & set(map(_target, _parts(program, instruction)))
+    return not scalar and not FREE_CALLS & set(map(call_target, _parts(program, instruction)))
 
 
 def _label(program: Program, instruction: Instruction) -> str:
     parts = _parts(program, instruction)
     kinds = {each.opcode.removesuffix("-start") for each in parts}
     telling = next((kind for kind in TELLING if kind in kinds), "")
-    target = next(filter(None, map(_target, parts)), "")
+    target = next(filter(None, map(call_target, parts)), "")
     return telling or target or instruction.opcode.removesuffix("-start")
 
 
@@ -254,8 +233,3 @@ def _parts(program: Program, instruction: Instruction) -> tuple[Instruction, ...
     """What a fusion or an asynchronous call is made of; else the instruction itself."""
     calls = instruction.called() or instruction.opcode == "call-start"
     return program.inside(instruction).instructions if calls else (instruction,)
-
-
-def _target(instruction: Instruction) -> str:
-    found = re.search(r'custom_call_target="([^"]*)"', instruction.text)
-    return found[1] if found else ""

@@ -1,23 +1,19 @@
 """Trip counts: how often each loop of a scheduled program runs, and with it each instruction.
 
 The compilers for CPU and GPU write it down. That for TPU does not: there the loop is run for the
-integers that its condition asks for, until it fails. A long one whose counter moves evenly is then
-known from its first rounds.
+integers that its condition asks for, until it fails.
 """
 
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
-from itertools import pairwise
+from functools import cache
 from typing import Any, NamedTuple
 
-from hlo_surgery.passes.dataflow.numbers import rounds_while
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program
 
-# An integer (a predicate is 0 or 1), None where an argument decides it, or a tuple's elements, each
-# found when it is asked for.
-Known = int | None | tuple[Callable[[], Any], ...]
+# An integer (a predicate is 0 or 1), None where an argument decides it, or a tuple of these.
+Known = int | None | tuple["Known", ...]
 ValueOf = Callable[[str], Known]
 
 RENAMES = frozenset(["copy", "bitcast", "reshape", "opt-barrier", "copy-start", "copy-done"])
@@ -38,22 +34,14 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "bitcast-convert": operator.pos,
 }
 BOOLEANS = {"true": "1", "false": "0"}
-# What only adds and subtracts and, at last, compares.
-LINEAR = {"constant", "add", "subtract", "fusion", "compare"}
-# Rounds that are run one by one before a trip count is not known, and those from which an even
-# counter is.
-LONGEST, EVEN = 1 << 15, 64
+# Rounds that are run one by one before a trip count is not known.
+LONGEST = 1 << 17
 
 
 def known_scalars(
-    program: Program,
-    computation: Computation,
-    arguments: Sequence[Known],
-    asked: set[str] | None = None,
+    program: Program, computation: Computation, arguments: Sequence[Known]
 ) -> ValueOf:
-    """What is known of a value, by its name, given what is known of the arguments. `asked`: for the
-    kinds of instructions that make numbers which are asked for.
-    """
+    """What is known of a value, by its name, given what is known of the arguments."""
 
     @cache
     def value(name: str) -> Known:
@@ -62,20 +50,18 @@ def known_scalars(
         if each.opcode == "parameter":
             return arguments[int(each.argument)]
         if each.opcode == "tuple":
-            return tuple(partial(value, operand) for operand in operands)
+            return tuple(map(value, operands))
         if each.opcode == "get-tuple-element":
             whole = value(operands[0])
-            return whole[each.index]() if isinstance(whole, tuple) else None
+            return whole[each.index] if isinstance(whole, tuple) else None
         if each.opcode in RENAMES:
             return value(operands[0])
         if isinstance(shape, Array) and shape.dims:
             return None
-        if asked is not None:
-            asked.add(each.opcode)
         given = [value(operand) for operand in operands]
         if each.opcode in ("fusion", "call"):
             inside = program.inside(each)
-            return known_scalars(program, inside, given, asked)(inside.root.name)
+            return known_scalars(program, inside, given)(inside.root.name)
         return _number(each, shape.dtype, given) if isinstance(shape, Array) else None
 
     return value
@@ -115,6 +101,15 @@ def _wrapped(number: int, kind: str, bits: str) -> int:
     return number - (1 << width) if kind == "s" and number >> (width - 1) else number
 
 
+class Block(NamedTuple):
+    """A computation as it is entered: its instructions, each with what that runs, and how often;
+    None where data decides.
+    """
+
+    computation: Computation
+    runs: list[tuple[Instruction, list[tuple["Block", int | None]]]]
+
+
 class Executed(NamedTuple):
     """An instruction, its computation, and how often it runs: None in a loop of unknown trips.
 
@@ -129,12 +124,17 @@ class Executed(NamedTuple):
 
 def executed(program: Program) -> Iterator[Executed]:
     """Every instruction but for the insides of fusions."""
-    yield from _executed(program, program.entry, unknown_arguments(program), 1)
+    return runs_of(entry(program))
 
 
-def unknown_arguments(program: Program) -> list[Known]:
-    """What is known of a program's own arguments."""
-    return [None] * len(program.entry.parameters)
+def runs_of(block: Block, times: int | None = 1) -> Iterator[Executed]:
+    """The same of a block that runs so often itself."""
+    for instruction, inner in block.runs:
+        unknown = any(rounds is None for _, rounds in inner)
+        yield Executed(instruction, block.computation, times, unknown)
+        for inside, rounds in inner:
+            all_times = None if times is None or rounds is None else times * rounds
+            yield from runs_of(inside, all_times)
 
 
 def summed(runs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
@@ -150,31 +150,30 @@ def summed(runs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
     return total
 
 
-def _executed(
-    program: Program, computation: Computation, arguments: Sequence[Known], times: int | None
-) -> Iterator[Executed]:
+def entry(program: Program) -> Block:
+    """What a program runs, of whose own arguments nothing is known."""
+    return _entered(program, program.entry, [None] * len(program.entry.parameters))
+
+
+def _entered(program: Program, computation: Computation, arguments: Sequence[Known]) -> Block:
     value = known_scalars(program, computation, arguments)
-    for each in computation.instructions:
-        entering = list(entered(program, each, value))
-        yield Executed(each, computation, times, any(rounds is None for _, _, rounds in entering))
-        for inside, given, rounds in entering:
-            inner = None if times is None or rounds is None else times * rounds
-            yield from _executed(program, inside, given, inner)
+    runs = [(each, list(_inside(program, each, value))) for each in computation.instructions]
+    return Block(computation, runs)
 
 
-def entered(
+def _inside(
     program: Program, instruction: Instruction, value: ValueOf
-) -> Iterator[tuple[Computation, list[Known], int | None]]:
-    """What an instruction runs: a computation, its known arguments, how often (None: unknown)."""
+) -> Iterator[tuple[Block, int | None]]:
     if instruction.opcode == "while":
         start, body = value(instruction.operands[0]), program.inside(instruction, "body")
-        yield body, [_invariants(program, body, start)], trip_count(program, instruction, start)
+        invariants = _invariants(program, body, start)
+        yield _entered(program, body, [invariants]), trip_count(program, instruction, start)
     elif instruction.opcode in ("call", "conditional"):
         given = list(map(value, instruction.operands))
         names = [name for role, name in instruction.calls if role != "calls"]
         for branch, name in enumerate(names, 1):
             own = given if instruction.opcode == "call" else [given[branch]]
-            yield program.computations[name], own, 1
+            yield _entered(program, program.computations[name], own), 1
 
 
 def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
@@ -185,75 +184,22 @@ def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
     if found:
         return int(found[1])
     body, condition = program.inside(loop, "body"), program.inside(loop, "condition")
-    state, asked, compared = start, set[str](), list[Compared]()
+    state = start
     for done in range(LONGEST):
-        value = known_scalars(program, condition, [state], asked)
-        goes_on = value(condition.root.name)
+        goes_on = known_scalars(program, condition, [state])(condition.root.name)
         if not goes_on:
             return done if goes_on == 0 else None
-        if done < EVEN and (pair := _compared(program, condition, value)):
-            compared.append(pair)
-        if done == EVEN and asked <= LINEAR and _moves_evenly(compared):
-            return _extrapolated(*compared[:2])
-        state = known_scalars(program, body, [state], asked)(body.root.name)
+        state = known_scalars(program, body, [state])(body.root.name)
     return None
-
-
-class Compared(NamedTuple):
-    """A comparison of two numbers of one integer type."""
-
-    direction: str
-    dtype: str
-    left: Any
-    right: Any
-
-
-def _compared(program: Program, condition: Computation, value: ValueOf) -> Compared | None:
-    """A condition's final comparison, where both sides are known."""
-    root = condition.root
-    if root.opcode == "fusion":
-        inside = program.inside(root)
-        given = known_scalars(program, inside, list(map(value, root.operands)))
-        return _compared(program, inside, given)
-    if root.opcode != "compare":
-        return None
-    shape, sides = condition.named[root.operands[0]].shape, list(map(value, root.operands))
-    if not isinstance(shape, Array) or not all(isinstance(side, int) for side in sides):
-        return None
-    return Compared(root.option("direction"), shape.dtype, *sides)
-
-
-def _moves_evenly(compared: Sequence[Compared]) -> bool:
-    """A linear recurrence of fewer scalars is even for good if it is even for so long."""
-    steps = {(b.left - a.left, b.right - a.right) for a, b in pairwise(compared)}
-    return len(compared) == EVEN and len(steps) == 1
-
-
-def _extrapolated(first: Compared, second: Compared) -> int | None:
-    """The rounds until the comparison of two numbers that move evenly fails; None if it never does,
-    or a number leaves its type before, and starts again from the other end.
-    """
-    lefts, rights = second.left - first.left, second.right - first.right
-    found = rounds_while(first.direction, first.left - first.right, lefts - rights)
-    ends = [] if found is None else [first.left + found * lefts, first.right + found * rights]
-    kind = re.fullmatch(r"(s|u|pred)(\d*)", first.dtype)
-    fits = kind is not None and all(_wrapped(end, *kind.groups()) == end for end in ends)
-    return found if fits else None
 
 
 def _invariants(program: Program, body: Computation, start: Known) -> Known:
     """What is known of what a loop carries in all rounds: what a round maps to itself."""
-    state = [each() for each in start] if isinstance(start, tuple) else []
-    while state:
-        carried: Known = tuple(partial(_itself, each) for each in state)
-        after = known_scalars(program, body, [carried])(body.root.name)
-        result = [each() for each in after] if isinstance(after, tuple) else [None] * len(state)
-        kept = [old if old == new else None for old, new in zip(state, result, strict=True)]
-        if kept == state:
-            return carried
-        state = kept
+    state = start
+    while isinstance(state, tuple):
+        after = known_scalars(program, body, [state])(body.root.name)
+        if after == state:
+            return state
+        made = after if isinstance(after, tuple) else [None] * len(state)
+        state = tuple(old if old == new else None for old, new in zip(state, made, strict=True))
     return None
-
-
-def _itself(known: Known) -> Known:
-    return known

@@ -7,7 +7,6 @@ one holds cannot be taken unseen.
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from hlo_surgery.torch.aten import TABLE
@@ -49,9 +48,16 @@ def gradient_graph(
     inputs = [*held.trained.values(), *held.frozen.values(), *held.buffers.values(), *arrays]
     inputs = [x.detach() for x in inputs]
     gradient = _gradient(module, loss, held, call)
-    with ExitStack() as entered:
-        for context in _contexts():
-            entered.enter_context(context)
+    # Operators that have gradients in aten, nodes that keep their lines, and the random numbers of
+    # others left alone.
+    with (
+        warnings.catch_warnings(action="ignore"),
+        torch.enable_grad(),
+        sdpa.sdpa_kernel(sdpa.SDPBackend.MATH),
+        torch.backends.mkldnn.flags(enabled=False),
+        torch.random.fork_rng(devices=[]),
+        noted_in_graphs.preserve_node_meta(),
+    ):
         first = _traced(gradient, inputs, get_decompositions(UNSAID))
         check_unchanged(first.graph.nodes)
         names = [node.target for node in first.graph.nodes if node.op == "get_attr"]
@@ -70,20 +76,6 @@ def _is_taken_apart(op: Any) -> bool:
     """
     draws = torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
     return str(op) not in TABLE and (not draws or op is aten.native_dropout.default)
-
-
-def _contexts() -> list[Any]:
-    """Around tracing: operators that have gradients in aten, nodes that keep their lines, and the
-    random numbers of others left alone.
-    """
-    return [
-        warnings.catch_warnings(action="ignore"),
-        torch.enable_grad(),
-        sdpa.sdpa_kernel(sdpa.SDPBackend.MATH),
-        torch.backends.mkldnn.flags(enabled=False),
-        torch.random.fork_rng(devices=[]),
-        noted_in_graphs.preserve_node_meta(),
-    ]
 
 
 def _traced(function: Callable[..., Any], inputs: Sequence[Any], table: Any) -> Any:

@@ -3,7 +3,7 @@
 Expectations of statistics that rest on all outputs' gradients, or several measures of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,70 +27,60 @@ from hlo_surgery.verification.tolerances import (
     widened,
 )
 
+# By output number.
+Outputs = Mapping[int, Array]
+
 
 class JointExpectations:
     """Statistics by their definition, and how far they move as the gradients are rounded in a few
-    patterns of signs.
+    patterns of signs. `names`: those in the request; `places`: the label and the position of each
+    array that is returned for them.
     """
 
-    def __init__(self, request: Request, contracted: frozenset[int], real: Order) -> None:
-        self._request, self._contracted, self._real = request, contracted, real
-        self._outputs = [*request.gradients, *request.losses]
-        self._expected: list[tuple[str, Sequence[str], int]] = []
-        self._stacks: dict[int, list[Array]] = {k: [] for k in self._outputs}
-        self._roundings: dict[int, list[Array]] = {k: [] for k in self._outputs}
+    def __init__(
+        self,
+        request: Request,
+        names: Sequence[str],
+        places: Sequence[tuple[str, int]],
+        contracted: frozenset[int],
+        real: Order,
+    ) -> None:
+        self._request, self._names, self._places = request, names, places
+        self._contracted, self._real = contracted, real
+        self._each: list[Outputs] = []
+        self._roundings: list[Outputs] = []
 
-    def expect(self, labels: Sequence[str], name: str, position: int) -> None:
-        """A statistic by its name in the request: arrays with these labels are returned from a
-        position on.
-        """
-        self._expected.append((name, labels, position))
-
-    def add(self, outputs: Mapping[int, Array], roundings: Mapping[int, Array]) -> None:
-        """One more example's own gradients and loss, by output number, and up to what each entry is
-        known.
-        """
-        for k in self._outputs if self._expected else []:
-            self._stacks[k].append(outputs[k])
-            self._roundings[k].append(roundings[k])
+    def add(self, outputs: Outputs, roundings: Outputs) -> None:
+        """One more example's own gradients and loss, and up to what each entry is known."""
+        self._each.append(outputs)
+        self._roundings.append(roundings)
 
     def hold(self, returned: Sequence[Any], tolerance: float) -> list[Comparison]:
         """Compare every array of every statistic."""
-        if not self._expected:
-            return []
-        found = self._found()
+        found = Stacked(*self._stacked(self._each), contracted=self._contracted)
         wanted = self._results(found)
         moves = [np.zeros(want.shape) for want in wanted]
-        for other in self._moved(found, tolerance):
+        for other in moved(found, *self._stacked(self._roundings), tolerance):
             triples = zip(moves, self._results(other), wanted, strict=True)
             moves = [np.maximum(m, _unbounded(distance(x, want))) for m, x, want in triples]
-        places = [(s, p + i) for _, labels, p in self._expected for i, s in enumerate(labels)]
         return [
             _held(label, returned[position], want, move, tolerance, self._real)
-            for (label, position), want, move in zip(places, wanted, moves, strict=True)
+            for (label, position), want, move in zip(self._places, wanted, moves, strict=True)
         ]
 
-    def _found(self) -> Stacked:
-        losses = [np.stack(self._stacks[k]) for k in self._request.losses]
-        gradients = [np.stack(self._stacks[k]) for k in self._request.gradients]
-        own_losses = losses[0] if losses else np.zeros(len(self._real))
-        return Stacked(gradients, own_losses, contracted=self._contracted)
-
-    def _moved(self, found: Stacked, tolerance: float) -> Iterator[Stacked]:
-        roundings = [np.stack(self._roundings[k]) for k in self._outputs]
-        count = len(self._request.gradients)
-        losses = roundings[count] if self._request.losses else np.zeros(len(self._real))
-        return moved(found, roundings[:count], losses, tolerance)
+    def _stacked(self, each: Sequence[Outputs]) -> tuple[list[Array], Array]:
+        """Of all examples, the gradients of each output, and the losses."""
+        gradients, losses = (
+            [np.stack([own[k] for own in each]) for k in outputs]
+            for outputs in (self._request.gradients, self._request.losses)
+        )
+        return gradients, losses[0] if losses else np.zeros(len(self._real))
 
     def _results(self, found: Stacked) -> list[Array]:
         """The arrays of all statistics, in order."""
         asked = self._request
-        names = [name for name, _, _ in self._expected]
-        return [
-            widened(x)
-            for n in names
-            for x in results_of(asked.statistics[n], found, asked.groups[n])
-        ]
+        made = (results_of(asked.statistics[n], found, asked.groups[n]) for n in self._names)
+        return [widened(array) for arrays in made for array in arrays]
 
 
 def _unbounded(moves: Array) -> Array:
@@ -114,51 +104,30 @@ def is_held(statistic: Statistic) -> bool:
     return not any(isinstance(measure, OfPositions) for measure in measures_of(statistic))
 
 
-class Expectations:
+def expectations(
+    request: Request, outputs: Sequence[Port], plan: Plan | None, real: Order
+) -> list["Expectation | JointExpectations"]:
     """All statistics of a request. Gradients are kept only where a statistic rests on those of all
     outputs.
 
     `plan`: by which strategies they are claimed to be made, where that is known. `real`: the
     examples that count.
     """
-
-    def __init__(
-        self, request: Request, outputs: Sequence[Port], plan: Plan | None, real: Order
-    ) -> None:
-        names = [port.name for port in outputs]
-        self._each: dict[int, list[Expectation]] = {k: [] for k in request.gradients}
-        self._joint = JointExpectations(request, _contracted(request, plan), real)
-        position = len(names)
-        for name, statistic in request.statistics.items():
-            labels = labels_of(name, statistic, request, names)
-            if not isinstance(statistic, Derived):
-                for i, (k, label) in enumerate(
-                    zip(request.gradients, labels, strict=True), position
-                ):
-                    self._each[k].append(
-                        Expectation(label, statistic, i, wide_dtype(outputs[k].dtype), real)
-                    )
-            elif is_held(statistic):
-                self._joint.expect(labels, name, position)
-            position += len(labels)
-
-    def add(self, outputs: Mapping[int, Array], roundings: Mapping[int, Array]) -> None:
-        """One more example's own gradients and loss, by output number, and up to what each entry is
-        known.
-        """
-        for k, expectations in self._each.items():
-            for expectation in expectations:
-                expectation.add(outputs[k], roundings[k])
-        self._joint.add(outputs, roundings)
-
-    def hold(self, returned: Sequence[Any], tolerance: float) -> list[Comparison]:
-        """What a module returned, its own outputs first, against what the statistics ought to
-        be.
-        """
-        each = [
-            e.hold(returned[e.position], tolerance) for found in self._each.values() for e in found
-        ]
-        return [*each, *self._joint.hold(returned, tolerance)]
+    names, position = [port.name for port in outputs], len(outputs)
+    each, joint, places = list[Expectation](), list[str](), list[tuple[str, int]]()
+    for name, statistic in request.statistics.items():
+        labels = labels_of(name, statistic, request, names)
+        own = list(zip(labels, range(position, position + len(labels)), strict=True))
+        if not isinstance(statistic, Derived):
+            pairs = zip(request.gradients, own, strict=True)
+            each += [Expectation(*place, statistic, k, outputs[k], real) for k, place in pairs]
+        elif is_held(statistic):
+            joint.append(name)
+            places += own
+        position += len(labels)
+    if not joint:
+        return [*each]
+    return [*each, JointExpectations(request, joint, places, _contracted(request, plan), real)]
 
 
 def _contracted(request: Request, plan: Plan | None) -> frozenset[int]:
@@ -174,27 +143,30 @@ class Expectation:
     """One statistic of one gradient output, and how far rounding may move each entry of it.
 
     Means are kept as running sums, so that memory does not grow with the number of examples.
-    `dtype`: in which the statistic is taken.
+    `position`: where it is returned; `k`: the number of the output.
     """
 
     def __init__(
         self,
         name: str,
-        statistic: MeanOf | PerExampleGradients,
         position: int,
-        dtype: np.dtype[Any],
+        statistic: MeanOf | PerExampleGradients,
+        k: int,
+        output: Port,
         real: Order,
     ) -> None:
-        self.name, self.position, self._dtype, self._real = name, position, dtype, real
+        self._name, self._position, self._k, self._real = name, position, k, real
+        self._dtype = wide_dtype(output.dtype)
         self._phi = jax.jit(statistic.phi) if isinstance(statistic, MeanOf) else None
         self._values: list[Array] = []
         self._moves: list[Array] = []
         self._sizes: list[Array] = []
         self._count = 0
 
-    def add(self, gradient: Array, rounding: Array) -> None:
-        """One more example's gradient, whose entries are known up to `rounding`."""
-        value, around = self._of(gradient), _around(gradient, rounding)
+    def add(self, outputs: Outputs, roundings: Outputs) -> None:
+        """One more example's own gradients and loss, and up to what each entry is known."""
+        gradient = outputs[self._k]
+        value, around = self._of(gradient), _around(gradient, roundings[self._k])
         moves = [np.abs(self._of(moved) - value) for moved in around]
         if self._phi is not None:
             moves += [self._own_rounding(x) for x in (gradient, *around)]
@@ -220,15 +192,15 @@ class Expectation:
             gradient if self._phi is None else widened(self._phi(jnp.asarray(gradient)))
         )
 
-    def hold(self, returned: Any, tolerance: float) -> Comparison:
+    def hold(self, returned: Sequence[Any], tolerance: float) -> list[Comparison]:
         """The statistic returned against what it ought to be."""
+        got = returned[self._position]
         stacked = self._phi is None
         kept = self._values, self._moves, self._sizes
         found = [np.stack(x) if stacked else x[0] / self._count for x in kept]
-        want, moves, sizes = (with_zeros(x, np.shape(returned), self._real) for x in found)
-        return hold_returned(
-            "statistic", self.name, returned, want, moves + tolerance * sizes, self._count
-        )
+        want, moves, sizes = (with_zeros(x, np.shape(got), self._real) for x in found)
+        allowed = moves + tolerance * sizes
+        return [hold_returned("statistic", self._name, got, want, allowed, self._count)]
 
 
 def _around(gradient: Array, rounding: Array) -> list[Array]:

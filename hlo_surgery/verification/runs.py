@@ -16,11 +16,10 @@ import numpy as np
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.requests.request import Request
-from hlo_surgery.verification.expectations import Expectations
+from hlo_surgery.verification.expectations import expectations
 from hlo_surgery.verification.inputs import (
     Each,
     Order,
-    among_padding,
     disjoint_changes,
     perturbed,
     pick_examples,
@@ -69,11 +68,8 @@ class Runs:
     def run(self, arrays: Sequence[Any], what: str) -> list[Array]:
         """The original's outputs. Raises NotFinite."""
         outputs = [widened(output) for output in self.original.call(*arrays)]
-        wrong = [
-            n
-            for n, output in zip(self.names, outputs, strict=True)
-            if not np.isfinite(output).all()
-        ]
+        pairs = zip(self.names, outputs, strict=True)
+        wrong = [name for name, output in pairs if not np.isfinite(output).all()]
         if wrong:
             raise NotFinite(
                 f"the original returns NaN or infinity on {what}, in {', '.join(wrong)}; "
@@ -115,33 +111,32 @@ class Runs:
         return [max(tried, key=lambda c: c.share) for tried in zip(*found, strict=True)]
 
     def _second_difference(self, first: Order, second: Order) -> list[Comparison]:
-        both = first + second - np.arange(len(self.real))
-        one, other, two = (
-            self.run(self._batch_of(self.real[order]), "a batch of some of these examples")
-            for order in (first, second, both)
-        )
-        return [self._vanishing(k, (self.plain[k], one[k], other[k], two[k])) for k in self._held]
+        what, compared = "a batch of some of these examples", list[Comparison]()
+        orders = (first, second, first + second - np.arange(len(self.real)))
+        runs = [self.plain, *(self.run(self._batch_of(self.real[o]), what) for o in orders)]
+        for k in self._held:
+            plain, one, other, two = own = [run[k] for run in runs]
+            allowed = len(own) * (self.rounding[k] + self.tolerance * np.max(np.abs(own), 0))
+            name = self.names[k]
+            compared.append(hold("second difference", name, plain + two, one + other, allowed))
+        return compared
 
     def _batch_of(self, examples: Order, arrays: Sequence[Any] | None = None) -> list[Array]:
         """A batch of these examples in the places of the real ones; padding stays, and so does its
         number.
         """
-        request = self.request
-        order = among_padding(examples, self.real, request.size)
+        order = np.arange(self.request.size)
+        order[self.real] = examples
         given = self.inputs if arrays is None else arrays
-        return pick_examples(given, dict(request.batch), order)
-
-    def _vanishing(self, k: int, runs: tuple[Array, Array, Array, Array]) -> Comparison:
-        plain, one, other, two = runs
-        allowed = len(runs) * (self.rounding[k] + self.tolerance * np.max(np.abs(runs), 0))
-        return hold("second difference", self.names[k], plain + two, one + other, allowed)
+        return pick_examples(given, dict(self.request.batch), order)
 
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this
         order.
         """
         returned = [np.asarray(output) for output in rewritten.call(*self.inputs)]
-        expected = Expectations(self.request, self.original.outputs, rewritten.plan, self.real)
+        expected = expectations(self.request, self.original.outputs, rewritten.plan, self.real)
+        share = self._terms / len(self.real)
         means = {k: np.zeros_like(self.plain[k]) for k in self._held}
         allowed = [
             r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)
@@ -150,20 +145,21 @@ class Runs:
             for example in each(self.real.tolist()):
                 found, roundings = self._of_example(example)
                 for k, output in found.items():
-                    means[k] += output * self._terms / len(self.real)
-                    allowed[k] += self.tolerance * abs(output) * self._terms / len(self.real)
-                expected.add(found, roundings)
+                    means[k] += share * output
+                    allowed[k] += self.tolerance * share * abs(output)
+                for each_of in expected:
+                    each_of.add(found, roundings)
             differences = self.second_differences()
         except NotFinite as problem:
             problem.comparisons = self._outputs(returned, allowed)
             raise
-        copied = [self._mean_of_copies(k, mean, allowed[k]) for k, mean in means.items()]
-        return (
-            *self._outputs(returned, allowed),
-            *differences,
-            *copied,
-            *expected.hold(returned, self.tolerance),
-        )
+        # Equal to the batch gradient unless an example's gradient rests on its place in the batch.
+        copied = [
+            hold("mean of copies", self.names[k], mean, self.plain[k], allowed[k])
+            for k, mean in means.items()
+        ]
+        held = (c for each_of in expected for c in each_of.hold(returned, self.tolerance))
+        return (*self._outputs(returned, allowed), *differences, *copied, *held)
 
     def _outputs(self, returned: Sequence[Any], allowed: Sequence[Array]) -> tuple[Comparison, ...]:
         """`allowed`: for each entry; where its sum over the examples cancels, by the terms of
@@ -171,12 +167,6 @@ class Runs:
         """
         triples = zip(self.names, map(widened, returned), self.plain, strict=False)
         return tuple(hold("output", *triple, a) for triple, a in zip(triples, allowed, strict=True))
-
-    def _mean_of_copies(self, k: int, mean: Array, allowed: Array) -> Comparison:
-        """Equal to the batch gradient unless an example's gradient depends on its place in the
-        batch.
-        """
-        return hold("mean of copies", self.names[k], mean, self.plain[k], allowed)
 
     @property
     def _terms(self) -> int:

@@ -141,13 +141,16 @@ def widened(array: Any) -> Array:
     return wide.astype(np.complex128 if wide.dtype.kind == "c" else np.float64)
 
 
+Answer = Literal["equivalent", "not equivalent", "not applicable"]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What running the original showed, with every comparison; it prints. `taken`: which outputs as
     gradients.
     """
 
-    verdict: Literal["equivalent", "not equivalent", "not applicable"]
+    verdict: Answer
     why: str
     comparisons: tuple[Comparison, ...] = ()
     taken: str = ""

@@ -16,7 +16,6 @@ import numpy as np
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.plan import Plan
 from hlo_surgery.requests.request import Request, request_by
 from hlo_surgery.rewriting.diagnostics import unnamed_text
 from hlo_surgery.rewriting.pipeline import rewrite_module
@@ -24,7 +23,7 @@ from hlo_surgery.rewritten_function import WithStatistics, refuse_others
 from hlo_surgery.verification.expectations import is_held
 from hlo_surgery.verification.inputs import Each, draw_inputs, with_flags
 from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
-from hlo_surgery.verification.tolerances import Comparison, Verdict
+from hlo_surgery.verification.tolerances import Answer, Comparison, Verdict
 
 
 def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
@@ -94,29 +93,22 @@ def verify_function(function: WithStatistics, *args: Any, **kwargs: Any) -> Verd
 
 
 def _named(verdict: Verdict, original: Module, rewritten: Module, request: Request) -> Verdict:
-    """The verdict, with what outputs were taken for, and all that may be the reason."""
-    assert rewritten.plan is not None
-    doubting = _doubting(verdict, rewritten.plan)
-    return replace(_lacking(doubting, original, request), taken=rewritten.plan.taken())
-
-
-def _doubting(verdict: Verdict, plan: Plan) -> Verdict:
-    """The verdict, which names what was trusted where it may be that."""
-    if verdict.verdict == "equivalent" or not plan.trusted:
-        return verdict
-    return replace(verdict, why="; ".join([verdict.why, *map(str, plan.trusted)]))
-
-
-def _lacking(verdict: Verdict, original: Module, request: Request) -> Verdict:
-    """The verdict, which names the arguments that copies of an example may lack: with these left
-    in their places, what copies give is no example's gradient.
+    """The verdict, with what outputs were taken for, and all that may be the reason: what was
+    trusted, and arguments that copies of an example may lack: with these left in their places, what
+    copies give is no example's gradient.
     """
+    plan = rewritten.plan
+    assert plan is not None
+    verdict = replace(verdict, taken=plan.taken())
+    if verdict.verdict == "equivalent":
+        return verdict
+    why = "; ".join([verdict.why, *map(str, plan.trusted)])
     failed = {c.kind for c in verdict.comparisons if not c.passes}
     of_copies = failed and failed <= {"mean of copies", "statistic"}
     unnamed = unnamed_text(original, request) if of_copies else ""
-    if verdict.verdict == "equivalent" or not unnamed:
-        return verdict
-    return replace(verdict, verdict="not applicable", why=f"{verdict.why}; {unnamed}")
+    if not unnamed:
+        return replace(verdict, why=why)
+    return replace(verdict, verdict="not applicable", why=f"{why}; {unnamed}")
 
 
 def verify_rewritten(
@@ -160,37 +152,31 @@ def _judge(
     """
     failed = {c.kind: c.name for c in reversed(comparisons) if not c.passes}
     if "output" in failed:
-        return Verdict(
-            "not equivalent", f"{failed['output']} is not what the original returns", comparisons
-        )
+        why = f"{failed['output']} is not what the original returns"
+        return Verdict("not equivalent", why, comparisons)
     if data and (problem or failed.keys() - {"statistic"}):
-        why = (
+        problem = (
             f"data of the whole batch is taken as constant ({data[0].op} at {data[0].where}), "
             "and copies change it"
         )
-        return Verdict("not applicable", why, comparisons)
     if problem:
         return Verdict("not applicable", problem, comparisons)
-    if "second difference" in failed:
-        why = (
-            "the original is not separable: sets of examples do not act on "
-            f"{failed['second difference']} by a sum"
-        )
-        return Verdict("not equivalent", why, comparisons)
-    if "mean of copies" in failed:
-        why = (
-            f"{failed['mean of copies']} depends on the examples' places in the batch, which "
-            "copies do not keep"
-        )
-        return Verdict("not applicable", why, comparisons)
-    if "statistic" in failed:
-        return Verdict(
-            "not equivalent",
-            f"{failed['statistic']} is not that of the examples' gradients",
-            comparisons,
-        )
-    return Verdict(
-        "equivalent",
-        "the statistics are those of the original's gradients on copies of each example",
-        comparisons,
-    )
+    for kind, (answer, says) in SAYS.items():
+        if kind in failed:
+            return Verdict(answer, says.format(failed[kind]), comparisons)
+    why = "the statistics are those of the original's gradients on copies of each example"
+    return Verdict("equivalent", why, comparisons)
+
+
+# What a failure says where all before it in this order passed.
+SAYS: dict[str, tuple[Answer, str]] = {
+    "second difference": (
+        "not equivalent",
+        "the original is not separable: sets of examples do not act on {} by a sum",
+    ),
+    "mean of copies": (
+        "not applicable",
+        "{} depends on the examples' places in the batch, which copies do not keep",
+    ),
+    "statistic": ("not equivalent", "{} is not that of the examples' gradients"),
+}

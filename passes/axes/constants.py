@@ -9,6 +9,7 @@ examples nor parameters; and as a term of a gradient it would be nobody's share.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
@@ -86,7 +87,7 @@ def rearranged(op: Operation, data: Reason) -> Reason:
     if data.why == reasons.APART:
         return data
     if data.op in reasons.MOVES:
-        return reasons.meeting(op, reasons.APART)
+        return replace(reasons.meeting(op, reasons.APART), help=data.help)
     help = CALL_HELP if data.help == CALL_HELP else DATA_HELP
     return reason_at(op, f"{reasons.REARRANGED} ({data.op} at {data.where})", help)
 

@@ -54,10 +54,15 @@ PICKING_HELP = (
     "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
     f"jnp.clip(i, 0, rows - 1); else {MIXING_HELP}"
 )
+# Of a loop over parts of the batch whose steps are fewer, or not counted.
+PARTS_HELP = (
+    "let a loop over parts of the batch take each of them once, and say by is_real=... which "
+    f"examples count; {PICKING_HELP}"
+)
 # Of what a loop reads or writes block by block, as the kernels that JAX interprets do.
 BLOCKS_HELP = (
     "if this is a kernel, which JAX interprets here, say that it takes the examples one by one, by "
-    f"hs.per_example_call(fn, in_axes, out_axes) around it; {PICKING_HELP}"
+    f"hs.per_example_call(fn, in_axes, out_axes) around it; {PARTS_HELP}"
 )
 RANKING_HELP = (
     "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
@@ -83,8 +88,8 @@ def meeting(op: Operation, why: str) -> Reason:
 def _help(op: Operation, why: str) -> str:
     if op.name == "stablehlo.sort":
         return RANKING_HELP
-    if op.name.startswith("stablehlo.dynamic") and mlir.enclosing_loops(op):
-        return BLOCKS_HELP
+    if op.name in PICKING and mlir.enclosing_loops(op):
+        return PARTS_HELP if op.name == "stablehlo.gather" else BLOCKS_HELP
     is_moved = op.name in PICKING or why == MOVED or (why == APART and op.name in ELEMENTWISE)
     return PICKING_HELP if is_moved else MIXING_HELP
 

@@ -285,11 +285,8 @@ LONGEST = 1 << 20
 def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
     """Each counter's numbers (by body argument), one an iteration; None for unknown trips."""
     condition, body = mlir.blocks(loop)
-    steps = {
-        i: found
-        for i in range(len(loop.operands))
-        if (found := _start_and_step(loop, body, i)) is not None
-    }
+    states = zip(loop.operands, body.arguments, mlir.returned(body), strict=True)
+    steps = {i: found for i, state in enumerate(states) if (found := _start_and_step(*state))}
     trips = _trips(condition, steps)
     if trips is None:
         return None
@@ -302,18 +299,17 @@ def _numbers(start: Numbers, step: int, trips: int) -> Numbers:
     return start + moved if step > 0 else start - moved
 
 
-def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, int] | None:
+def _start_and_step(initial: Value, counter: Value, returned: Value) -> tuple[Numbers, int] | None:
     """An integer that starts at a constant, and to which a constant is added, or from which one is
     subtracted; a truth value does not grow.
     """
-    returned = mlir.returned(body)[i]
     op = mlir.defining_operation(returned)
     if op is None or mlir.shape(returned) or mlir.is_inexact(returned):
         return None
-    sign, term = _signed_term(op, body.arguments[i])
+    sign, term = _signed_term(op, counter)
     if term is None or dtype_of(returned) == np.bool_:
         return None
-    start, step = evaluate(loop.operands[i]), evaluate(term)
+    start, step = evaluate(initial), evaluate(term)
     return None if start is None or step is None else (start, sign * int(step))
 
 

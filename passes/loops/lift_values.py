@@ -79,7 +79,7 @@ def lift_before(axes: Axes, values: Sequence[Value], before: Operation) -> list[
         if function.liftable:
             return lifted_gradients(function, known, axes.size)
         one_by_one = looped_gradients(
-            function, known, axes.size, ONE_BY_ONE, lambda gradient: (), lambda gradient: gradient
+            function, known, axes.size, ONE_BY_ONE, lambda gradient: ((), gradient)
         )
         return one_by_one[1]
 

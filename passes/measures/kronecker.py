@@ -18,11 +18,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Known, OfPositions
+from hlo_surgery.passes.measures.measures import Known, OfPositions, stacks_as_it_is
 from hlo_surgery.passes.measures.moments import MEANS, Join, squared_magnitude
-from hlo_surgery.passes.terms.epilogue import Does, Link
+from hlo_surgery.passes.terms.epilogue import Link
 from hlo_surgery.passes.terms.steps import GradientSlice
 
 Form = Literal["expand", "reduce"]
@@ -71,12 +70,10 @@ def fits(parameter: jax.Array | jax.ShapeDtypeStruct, found: Any) -> bool:
     own = [side.shape[stacked:] for side in found]
     alike = all(side.shape[:stacked] == parameter.shape[:stacked] for side in found)
     square = all(shape in (shape[:1], 2 * shape[:1]) and shape for shape in own)
-    return alike and square and (own[0][0], own[1][0]) in _splits(parameter.shape[stacked:])
-
-
-def _splits(shape: Sequence[int]) -> list[tuple[int, int]]:
-    """How many elements first axes have, and the others, wherever they are parted."""
-    return [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(len(shape) + 1)]
+    shape = parameter.shape[stacked:]
+    # How many elements first axes have, and the others, wherever they are parted.
+    parted = [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(len(shape) + 1)]
+    return alike and square and (own[0][0], own[1][0]) in parted
 
 
 def rotated(gradient: jax.Array, basis: KroneckerFactors) -> jax.Array:
@@ -114,19 +111,13 @@ class KroneckerFactor(OfPositions):
         "second_moment of it: a diagonal, which is exact everywhere"
     )
     join: ClassVar[Join | None] = MEANS
+    name: ClassVar[str] = "kronecker_factors"
     side: Side
     form: Form
 
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        return "kronecker_factors"
-
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """Where slices are stacked one behind the other, as they are."""
-        whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
-        unchanged = all(link.does is Does.PASSES for link in behind)
-        return unchanged and tuple(part) == (1, *whole[1:])
+        return stacks_as_it_is(behind, write)
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """The stack of the slices' factors, [steps, ...]."""

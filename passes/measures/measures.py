@@ -10,7 +10,7 @@ examples has it; other strategies compute it from less.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -32,7 +32,14 @@ from hlo_surgery.passes.measures.moments import (
     squared_magnitude,
     without_padding,
 )
-from hlo_surgery.passes.terms.epilogue import Link, Phi, keeps_norms, moved_statistic, only_moves
+from hlo_surgery.passes.terms.epilogue import (
+    Does,
+    Link,
+    Phi,
+    keeps_norms,
+    moved_statistic,
+    only_moves,
+)
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.passes.terms.steps import GradientSlice, Input
 
@@ -76,6 +83,12 @@ class Measure:
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
         raise NotImplementedError
+
+
+def stacks_as_it_is(behind: Sequence[Link], write: Operation) -> bool:
+    """Whether a loop stacks slices one behind the other, and nothing is done to the stack."""
+    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    return all(link.does is Does.PASSES for link in behind) and [*part] == [1, *whole[1:]]
 
 
 class OfPositions(Measure):
@@ -122,18 +135,10 @@ class Defined(Measure, ABC):
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
         count = g.shape[0] if padding is None else padding.count
-        mean = _mean(g, padding, count) if self.is_about_mean else None
-        rows = self.rows(g, padding, mean)
+        real = partial(without_padding, padding=padding)
+        mean = jnp.sum(real(widened(g)), 0) / count if self.is_about_mean else None
+        rows = jax.tree.map(real, jax.vmap(self.each, (0, None))(g, mean))
         return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, count)
-
-    def rows(self, g: jax.Array, padding: Padding | None, mean: jax.Array | None = None) -> Any:
-        """What is taken of each example, [B, ...], zero for padding."""
-        rows = jax.vmap(self.each, (0, None))(g, mean)
-        return jax.tree.map(partial(without_padding, padding=padding), rows)
-
-
-def _mean(g: jax.Array, padding: Padding | None, count: Any) -> jax.Array:
-    return jnp.sum(without_padding(widened(g), padding), 0) / count
 
 
 def summed_rows(rows: jax.Array) -> jax.Array:
@@ -184,7 +189,7 @@ class MeanOf(Defined):
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Phi of it."""
-        return precise(self.phi, gradient)
+        return precise_phi(self.phi, wide_dtype(gradient.dtype))(gradient)
 
     def whole(self, taken: jax.Array, count: Any) -> jax.Array:
         """A count-th of the sum."""
@@ -241,28 +246,8 @@ class Variance(Defined):
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """Moved as the gradient is, and scaled by the square of what that is scaled by."""
-        return variance_behind(tail, {made: stack}, known, wide_dtype(dtype_of(made)))
-
-
-def variance_behind(
-    sliced: GradientSlice,
-    variances: Mapping[Value, jax.Array],
-    given: Mapping[Input, jax.Array],
-    dtype: jnp.dtype,
-    powers: Mapping[Value, jax.Array] | None = None,
-) -> jax.Array:
-    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see
-    `moved_statistic`.
-    """
-    return moved_statistic(
-        sliced,
-        variances,
-        given,
-        lambda x: squared_magnitude(x.astype(dtype)),
-        dtype,
-        jnp.zeros_like,
-        powers,
-    )
+        dtype, nothing = wide_dtype(dtype_of(made)), jnp.zeros_like
+        return moved_statistic(tail, {made: stack}, known, squared_magnitude, dtype, nothing)
 
 
 @dataclass(frozen=True)
@@ -286,19 +271,6 @@ class Norms(RowMeasure):
         """Its norm, as of one of several under `vmap`."""
         row = widened(gradient)[None]
         return norms_of_rows(row, self.ord, branches=False)[0]
-
-    def of(
-        self,
-        g: jax.Array,
-        padding: Padding | None = None,
-        again: Callable[["Norms"], jax.Array] | None = None,
-    ) -> jax.Array:
-        """All at once, which decides once whether squares are in the range of floats; `again`: what
-        makes them where those are not.
-        """
-        otherwise = None if again is None else partial(again, self)
-        norms = norms_of_rows(widened(g), self.ord, otherwise=otherwise)
-        return without_padding(norms, padding)
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""
@@ -333,13 +305,11 @@ class TokenNorms(PerToken):
     """The norm of each position's own share of the gradient, [B, *positions]."""
 
 
-def precise(phi: Phi, g: jax.Array) -> jax.Array:
-    """Phi of gradients, computed in at least float32 and returned in that precision."""
-    wide = widened(g)
-    found = as_asked(phi)(wide)
-    return found.astype(wide.dtype if jnp.iscomplexobj(found) else jnp.finfo(wide.dtype).dtype)
-
-
 def precise_phi(phi: Phi, dtype: jnp.dtype) -> Phi:
     """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
-    return lambda gradients: precise(phi, gradients.astype(dtype))
+
+    def of(gradients: jax.Array) -> jax.Array:
+        found = as_asked(phi)(gradients.astype(dtype))
+        return found.astype(dtype if jnp.iscomplexobj(found) else jnp.finfo(dtype).dtype)
+
+    return of

@@ -14,7 +14,7 @@ Real examples: which are no padding, and how many; padding counts in no sum and 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -68,18 +68,6 @@ def _zeros(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
     return jnp.zeros(shape, dtype)
 
 
-def _added(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
-    return state + found
-
-
-def _same(state: jax.Array, members: Members) -> jax.Array:
-    return state
-
-
-def _divided(state: jax.Array, members: Members) -> jax.Array:
-    return state / len(members)
-
-
 def _stack(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
     return jnp.zeros((parts, *shape), dtype)
 
@@ -109,15 +97,11 @@ def _spread(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
     return jnp.stack([square, mean + off / (before + 1)])
 
 
-def _variance(state: jax.Array, members: Members) -> jax.Array:
-    return jnp.real(state[0]) / len(members)
-
-
-SUMS = Join(_zeros, _added, _same)
-MEANS = Join(_zeros, _added, _divided)
+SUMS = Join(_zeros, lambda state, found, part: state + found, lambda state, members: state)
+MEANS = replace(SUMS, end=lambda state, members: state / len(members))
 ROWS = Join(_stack, _stacked, _in_batch_order)
 # Of variances with the means that they are about, [2, *parameter].
-SPREADS = Join(_zeros, _spread, _variance)
+SPREADS = Join(_zeros, _spread, lambda state, members: jnp.real(state[0]) / len(members))
 
 
 @dataclass(frozen=True)
@@ -130,14 +114,10 @@ class Padding:
 
 def without_padding(rows: jax.Array, padding: Padding | None) -> jax.Array:
     """Rows [B, ...], zero for padding."""
-    return rows_where(None if padding is None else padding.real, rows)
-
-
-def rows_where(counted: jax.Array | None, rows: jax.Array) -> jax.Array:
-    """Rows [B, ...], zero where they are not `counted`, [B]; None where all are."""
-    if counted is None:
+    if padding is None:
         return rows
-    return jnp.where(counted.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros_like(rows))
+    real = padding.real.reshape(-1, *[1] * (rows.ndim - 1))
+    return jnp.where(real, rows, jnp.zeros_like(rows))
 
 
 def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:

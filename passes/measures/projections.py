@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,9 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Known, RowMeasure, Taking
-from hlo_surgery.passes.terms.epilogue import Does, Link
-from hlo_surgery.passes.terms.steps import GradientSlice
+from hlo_surgery.passes.measures.measures import Known, RowMeasure, Taking, stacks_as_it_is
+from hlo_surgery.passes.terms.epilogue import Link
+from hlo_surgery.passes.terms.steps import Dims, GradientSlice
 
 WORD_BITS = 32
 # So many are constants of the program, a byte each: to draw them, a TPU takes longer than for a
@@ -59,21 +60,6 @@ def _drawn(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> j
     return 1 - 2 * bits.reshape(count, shape[1] * WORD_BITS)[:, :k].astype(jnp.int32)
 
 
-def signs_of(seed: int, k: int, shape: Sequence[int], dims: Sequence[int]) -> jax.Array:
-    """Products of signs along some of an array's dimensions, [elements, k].
-
-    A dimension goes by its place from the end, and one of size 1 has no signs: a slice of a stack
-    has those that it would have alone.
-    """
-    found = jnp.ones((1, k), jnp.float32)
-    for d in dims:
-        if shape[d] != 1:
-            own = random_signs(seed, (DIMENSIONS, len(shape) - d), shape[d], k)
-            found = (found[:, None] * own).reshape(-1, k)
-    return found
-
-
-Dims = tuple[int, ...]
 # As many elements of a gradient have their signs in memory at once where each has k of its own.
 BLOCK = 1 << 14
 SIGN_BYTES = 4
@@ -107,19 +93,27 @@ class Projected(RowMeasure):
         return Taking(flops=2 * kind.size * self.k)
 
     def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
-        """Of the elements along these of a gradient's dimensions, [elements, k], float32."""
-        return signs_of(self.seed, self.k, shape, dims)
+        """Of the elements along these of a gradient's dimensions, products of signs, [elements, k],
+        float32.
+
+        A dimension goes by its place from the end, and one of size 1 has no signs: a slice of a
+        stack has those that it would have alone.
+        """
+        found = jnp.ones((1, self.k), jnp.float32)
+        for d in dims:
+            if shape[d] != 1:
+                place = DIMENSIONS, len(shape) - d
+                own = random_signs(self.seed, place, shape[d], self.k)
+                found = (found[:, None] * own).reshape(-1, self.k)
+        return found
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """Where a stack of slices, one behind the other, is split into factors as its slices are,
         or into steps and slices.
         """
         whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
-        is_unchanged = all(link.does is Does.PASSES for link in behind)
-        is_one_behind_other = whole[1:] == part[1:] and part[:1] == (1,)
-        if not is_unchanged or not is_one_behind_other:
-            return False
-        return sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
+        alike = sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
+        return stacks_as_it_is(behind, write) and alike
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """From the projections of all slices, [steps, B, ...]."""
@@ -135,13 +129,9 @@ class Projected(RowMeasure):
 class DenselyProjected(RowMeasure):
     """Each example's gradient by signs of its own for each element, [B, k]."""
 
+    name: ClassVar[str] = "projected"
     k: int
     seed: int
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        return "projected"
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """R' g over the root of k, a block of elements at a time."""
@@ -181,7 +171,5 @@ def _is_stack_of_vectors(whole: Sequence[int], part: Sequence[int]) -> bool:
     """Whether slices have one factor, and the stack of them the steps as another; of numbers the
     stack is a vector, of one factor.
     """
-    is_vector = len(whole) == 1
-    return (
-        not is_vector and not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))
-    )
+    others = tuple(range(1, len(whole)))
+    return bool(others) and not sides(part)[1] and sides(whole) == ((0,), others)

@@ -31,8 +31,6 @@ from hlo_surgery.passes.ir.traits import (
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raises, single
 
-# Dimensions of both operands of a contraction.
-Dims = tuple[Sequence[int], Sequence[int]]
 Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
 
 
@@ -49,46 +47,32 @@ def dot_general(
     if "algorithm" in op.attributes:
         return None
     numbers, how = dot_numbers(op), precision(op)
-    contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
-    batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+    left = numbers.lhs_contracting_dimensions, numbers.lhs_batching_dimensions
+    right = numbers.rhs_contracting_dimensions, numbers.rhs_batching_dimensions
     if is_turned:
-        contracting, batching = (contracting[1], contracting[0]), (batching[1], batching[0])
         how = how and (how[1], how[0])
 
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
-        first, second = (rhs, lhs) if is_turned else (lhs, rhs)
-        return lax.dot_general(
-            *_with_one_less(first, second, contracting, batching),
-            how,
-            preferred_element_type=accumulator,
-        )
+        first, second = _without_ones(lhs, *left), _without_ones(rhs, *right)
+        (x, summed, batch), (y, *others) = (second, first) if is_turned else (first, second)
+        dims = (summed, others[0]), (batch, others[1])
+        return lax.dot_general(x, y, dims, how, preferred_element_type=accumulator)
 
     return with_element_types(op, contract, result or dtype_of(op.results[0]))
 
 
-def _with_one_less(
-    lhs: jax.Array, rhs: jax.Array, contracting: Dims, batching: Dims
-) -> tuple[jax.Array, jax.Array, tuple[Dims, Dims]]:
-    """The operands without contracted dimensions of size 1, as of one example's operands, and what
-    is left to contract and to batch. With several to contract XLA for GPU may move a whole operand.
+def _without_ones(
+    x: jax.Array, contracting: Sequence[int], batching: Sequence[int]
+) -> tuple[jax.Array, Sequence[int], Sequence[int]]:
+    """An operand without contracted dimensions of size 1, as of one example's operands, and what is
+    left to contract and to batch. With several to contract XLA for GPU may move a whole operand.
     """
-    sizes = [lhs.shape[d] for d in contracting[0]]
-    if 1 not in sizes or all(n == 1 for n in sizes):
-        return lhs, rhs, (contracting, batching)
-    squeezed: list[jax.Array] = []
-    left: list[list[int]] = []
-    batch: list[list[int]] = []
-    for x, dims, batched in zip((lhs, rhs), contracting, batching, strict=True):
-        idle = [d for d, n in zip(dims, sizes, strict=True) if n == 1]
-        squeezed.append(lax.squeeze(x, idle))
-        left.append(_moved_up([d for d in dims if d not in idle], idle))
-        batch.append(_moved_up(batched, idle))
-    return squeezed[0], squeezed[1], ((left[0], left[1]), (batch[0], batch[1]))
-
-
-def _moved_up(dims: Sequence[int], gone: Sequence[int]) -> list[int]:
-    """Dimensions as they are numbered once others are gone."""
-    return [d - sum(other < d for other in gone) for d in dims]
+    ones = [d for d in contracting if x.shape[d] == 1]
+    if len(ones) in (0, len(contracting)):
+        return x, contracting, batching
+    kept = [d for d in range(x.ndim) if d not in ones]
+    left = [kept.index(d) for d in contracting if d not in ones]
+    return lax.squeeze(x, ones), left, list(map(kept.index, batching))
 
 
 @raises("stablehlo.convolution")

@@ -4,7 +4,7 @@ JAX wants a gather's or scatter's index vectors along the last dimension of the 
 lets them lie along any dimension, or, past the last one, be single numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -51,8 +51,11 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
 
     In the element types of the op's results, or in `result`.
     """
-    update_operand = _scatter_by_body(op)
-    if update_operand is None:
+    if all(added_results(op)) and has_numbers(op):
+        update_operand = lax.scatter_add
+    elif overwrites(op):
+        update_operand = lax.scatter
+    else:
         return None
     numbers = scatter_numbers(op)
     index_vector_dim = numbers.index_vector_dim
@@ -93,12 +96,6 @@ def dynamic_update_slice(_: Operation) -> Raised:
         return lax.dynamic_update_slice(operand, update, starts, allow_negative_indices=False)
 
     return single(updated)
-
-
-def _scatter_by_body(op: Operation) -> Callable[..., jax.Array] | None:
-    if all(added_results(op)) and has_numbers(op):
-        return lax.scatter_add
-    return lax.scatter if overwrites(op) else None
 
 
 def index_vectors_last(indices: jax.Array, index_vector_dim: int) -> jax.Array:

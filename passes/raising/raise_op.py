@@ -71,12 +71,6 @@ ON_NUMBERS = {
     "stablehlo.divide": lax.div,
     "stablehlo.negate": lax.neg,
 }
-ON_ALL = {"stablehlo.select": lax.select, "stablehlo.complex": lax.complex}
-# On complex numbers, and on real ones, on which StableHLO allows them too.
-PARTS = {
-    "stablehlo.real": (lax.real, jnp.array),
-    "stablehlo.imag": (lax.imag, jnp.zeros_like),
-}
 
 
 @raises(*ON_NUMBERS)
@@ -85,25 +79,18 @@ def on_numbers(op: Operation) -> Raised | None:
     return single(ON_NUMBERS[op.name]) if has_numbers(op) else None
 
 
-@raises(*ON_ALL)
-def on_all(op: Operation) -> Raised:
-    """What is one JAX function on all element types."""
-    return single(ON_ALL[op.name])
-
-
-@raises(*PARTS)
-def part(op: Operation) -> Raised:
-    """The real or the imaginary part."""
-    of_complex, of_real = PARTS[op.name]
-    chosen: Callable[..., jax.Array] = of_complex if _is_complex(op) else of_real
-    return single(chosen)
+raises("stablehlo.select")(lambda _: single(lax.select))
+raises("stablehlo.complex")(lambda _: single(lax.complex))
+# These take real numbers too, as StableHLO's do.
+raises("stablehlo.real")(lambda _: single(jnp.real))
+raises("stablehlo.imag")(lambda _: single(jnp.imag))
 
 
 @raises("stablehlo.convert")
 def convert(op: Operation) -> Raised:
     """Convert to the result's element type; complex to real drops the imaginary part."""
     target = dtype_of(op.results[0])
-    drops = _is_complex(op) and target.kind != "c"
+    drops = mlir.is_complex(op.operands[0]) and target.kind != "c"
     return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
 
 
@@ -125,10 +112,6 @@ def by_attributes(op: Operation) -> Raised:
     """The JAX function of the same attributes."""
     function, read, names = ALIKE[op.name]
     return single(partial(function, **{name: read(op, name) for name in names}))
-
-
-def _is_complex(op: Operation) -> bool:
-    return dtype_of(op.operands[0]).kind == "c"
 
 
 @raises("stablehlo.reshape")

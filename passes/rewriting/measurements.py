@@ -158,9 +158,7 @@ class Measurements:
             phi = squared_magnitude if squares else None
             return chosen.weighting(chosen, self.known, weights, finite, phi)
         if squares:
-            given = {key: self.known[key[0]] for key in task.function.inputs}
-            factor = self.examples.factor(self.known)
-            return weighted_squares(task.sliced, given, weights, task.dtype, factor, finite)
+            return weighted_squares(task, self.known, weights, finite)
         scale = 1 if self.examples.is_mean else 1 / self.count
         return reweighted(task.sliced, self.known, weights, self.count, finite, wide) * scale
 

@@ -15,7 +15,7 @@ from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.einsums.ghost import GHOST
 from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
 from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
-from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule, plain_seconds
+from hlo_surgery.passes.strategies.gradient_costs import Schedule, plain_seconds
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
 from hlo_surgery.passes.strategies.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import (
@@ -62,13 +62,11 @@ def compute_measures(
                 with within("output", [one.task.name for one in asked]):
                     made = emitted(strategy, asked, known, calls)
                 for i, more in zip(group, made, strict=True):
-                    computed[i] = _joined(computed[i], more, chosen[i].reuse)
+                    one = computed[i]
+                    gradient = more.gradient if one.gradient is None else one.gradient
+                    reused = gradient if chosen[i].reuse else None
+                    computed[i] = Computed(one.measured | more.measured, reused)
     return computed
-
-
-def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:
-    gradient = more.gradient if one.gradient is None else one.gradient
-    return Computed(one.measured | more.measured, gradient if reuse else None)
 
 
 SEVERAL_DEVICES = (
@@ -115,10 +113,8 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     strategies = {
         m: _strategy(task, m, applying[m], schedule, instantiating, options) for m in measures
     }
-    predicted: dict[str, Predicted] = {}
-    for strategy in STRATEGIES:
-        if made := [m for m in measures if strategy in applying[m]]:
-            predicted[strategy.name] = strategy.predict(task, made, schedule)
+    makes = {s: [m for m in measures if s in applying[m]] for s in STRATEGIES}
+    predicted = {s.name: s.predict(task, made, schedule) for s, made in makes.items() if made}
     reuse = _reuses(task, schedule, set(strategies.values()), options)
     weighting = _weighting(task, schedule, possible, options)
     return Chosen(task, strategies, instantiating, schedule, reuse, predicted, weighting)
@@ -207,19 +203,15 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
 
     What cannot be lifted goes one by one through all.
     """
-    shards = (options.shards or 1) if task.function.liftable else 1
-    parts = _parts(task, options)
+    lie_on, liftable = options.shards or 1, task.function.liftable
+    shards = lie_on if liftable else 1
+    # Of more devices than examples lie on, each may have a part of the model. Nothing is known
+    # where examples are not told to be on several.
+    parts = max(1, task.devices // lie_on) if lie_on > 1 else 1
     written_out = _is_written_out(task, shards, parts)
-    chunk = 1 if written_out else _chunk(task, measures, options, shards)
+    single = written_out or not liftable
+    chunk = 1 if single else _chunk(task, measures, options, shards)
     return Schedule(chunk, shards, written_out, parts)
-
-
-def _parts(task: Task, options: Limits) -> int:
-    """On how many devices parts of a gradient may lie: of more devices than examples lie on, each
-    has a part of the model. Nothing is known where examples are not told to be on several.
-    """
-    lie_on = options.shards or 1
-    return max(1, task.devices // lie_on) if lie_on > 1 else 1
 
 
 def _is_written_out(task: Task, shards: int, parts: int) -> bool:
@@ -235,8 +227,6 @@ def _is_written_out(task: Task, shards: int, parts: int) -> bool:
 
 
 def _chunk(task: Task, measures: Sequence[Measure], options: Limits, shards: int) -> int:
-    if not task.function.liftable:
-        return 1
     held = task.counts.held + taken(task, measures).held
     fitting = _budget(task, options) // max(held, 1)
     most = max(1, min(fitting, task.device.widest_chunk, task.examples.size))

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir.constants import summable, widened
-from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import (
     Defined,
     Gram,
@@ -34,6 +33,7 @@ from hlo_surgery.passes.measures.measures import (
     Taking,
     summed_rows,
 )
+from hlo_surgery.passes.measures.moments import without_padding
 from hlo_surgery.passes.strategies.gradient_costs import (
     Counts,
     Predicted,
@@ -57,12 +57,11 @@ from hlo_surgery.passes.strategies.strategy import (
     taken,
     taking_seconds,
 )
+from hlo_surgery.passes.terms.scaling import norms_of_rows
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, jointly, over_examples
 
 
-def lifted_gradients(
-    function: SliceFunction, known: Mapping[Value, jax.Array], size: int
-) -> jax.Array:
+def lifted_gradients(function: SliceFunction, known: Known, size: int) -> jax.Array:
     """[B, *parameter]: every example's gradient."""
     return over_examples(function, known, size, function.of_one)
 
@@ -119,9 +118,8 @@ def _emit(asked: Asked, known: Known) -> Computed:
     task = asked.task
     gradients = lifted_gradients(task.function, known, task.examples.size)
     padding = task.examples.padding(known)
-    again = partial(_norms_again, asked, known) if task.device.fuses_lifted else None
     measured: Measured = {
-        measure: measure.of(gradients, padding, again)
+        measure: without_padding(_norms(asked, known, measure, gradients), padding)
         if isinstance(measure, Norms)
         else measure.of(gradients, padding)
         for measure in asked.measures
@@ -132,6 +130,12 @@ def _emit(asked: Asked, known: Known) -> Computed:
     reuse, size = asked.chosen.reuse, task.examples.size
     total = task.total(summed_rows(gradients / size)) if reuse else None
     return Computed(in_own_dtype(task, measured), total)
+
+
+def _norms(asked: Asked, known: Known, measure: Norms, gradients: jax.Array) -> jax.Array:
+    """All at once, which decides once whether squares are in the range of floats."""
+    again = partial(_norms_again, asked, known, measure) if asked.task.device.fuses_lifted else None
+    return norms_of_rows(widened(gradients), measure.ord, otherwise=again)
 
 
 def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
@@ -147,11 +151,7 @@ def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
     of_one = partial(measure.each, mean=None)
     if size * task.counts.held <= task.device.cache:
         return jax.vmap(of_one)(lifted_gradients(function, apart, size))
-    return looped_gradients(function, apart, size, schedule, _nothing, of_one)[1]
-
-
-def _nothing(gradient: Any) -> tuple[()]:
-    return ()
+    return looped_gradients(function, apart, size, schedule, lambda g: ((), of_one(g)))[1]
 
 
 LIFT = Strategy(
@@ -200,9 +200,8 @@ def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
     """The same, but gradients of one loop take as many examples at once as the largest may."""
     common = dict(chosen)
     for group in _groups({i: one for i, one in chosen.items() if one.made_by(LOOP)}):
-        chunk = min(chosen[i].schedule.chunk for i in group)
-        for i in group:
-            common[i] = replace(chosen[i], schedule=replace(chosen[i].schedule, chunk=chunk))
+        schedule = _in_common([chosen[i].schedule for i in group])
+        common |= {i: replace(chosen[i], schedule=schedule) for i in group}
     return common
 
 
@@ -230,16 +229,17 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
         each = zip(asked, gradients, means, strict=True)
         return [[m.each(g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
 
-    def summand(gradients: Sequence[jax.Array]) -> Any:
+    def take(gradients: Sequence[jax.Array]) -> tuple[Any, Any]:
         # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
         pairs = zip(asked, gradients, strict=True)
         shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]
-        return taken(gradients, is_sum=True), shares
+        return (taken(gradients, True), shares), taken(gradients, False)
 
     function = jointly([one.task.function for one in asked])
-    loop = partial(looped_gradients, function, known, examples.size, schedule)
-    row = partial(taken, is_sum=False)
-    (sums, shares), rows = loop(summand, row, counted=examples.flags(known))
+    flags = examples.flags(known)
+    (sums, shares), rows = looped_gradients(
+        function, known, examples.size, schedule, take, counted=flags
+    )
     return [_computed(*each, count) for each in zip(asked, sums, rows, shares, strict=True)]
 
 
@@ -290,14 +290,13 @@ def weighted_by_example(
     """The sum over b of w_b g_b, or of phi of it, in at least float32; of the `finite` alone."""
     size = weights.shape[0]
 
-    def scaled(gradient: jax.Array, weight: jax.Array) -> jax.Array:
+    def scaled(gradient: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[()]]:
         wide = widened(gradient)
         weighted = wide * weight.astype(wide.dtype)
-        return weighted if phi is None else phi(weighted)
+        return weighted if phi is None else phi(weighted), ()
 
-    function, schedule, beside = chosen.task.function, chosen.schedule, (weights,)
-    loop = partial(looped_gradients, function, known, size, schedule)
-    return loop(scaled, _nothing, beside, counted=finite)[0]
+    function, schedule = chosen.task.function, chosen.schedule
+    return looped_gradients(function, known, size, schedule, scaled, (weights,), finite)[0]
 
 
 def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.Array:
@@ -306,13 +305,12 @@ def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.
     """
     against = widened(direction).conj()
 
-    def product(gradient: jax.Array) -> jax.Array:
+    def product(gradient: jax.Array) -> tuple[tuple[()], jax.Array]:
         own = widened(gradient)
-        return jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
+        return (), jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
 
     function, size = chosen.task.function, chosen.task.examples.size
-    _, rows = looped_gradients(function, known, size, chosen.schedule, _nothing, product)
-    return rows
+    return looped_gradients(function, known, size, chosen.schedule, product)[1]
 
 
 def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function) -> Any:
@@ -321,13 +319,13 @@ def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function
     """
     examples = chosen[0].task.examples
 
-    def summand(gradients: Sequence[jax.Array]) -> Any:
-        return jax.tree.map(summable, function([widened(g) for g in gradients]))
+    def take(gradients: Sequence[jax.Array]) -> tuple[Any, tuple[()]]:
+        return jax.tree.map(summable, function([widened(g) for g in gradients])), ()
 
     together = jointly([one.task.function for one in chosen])
     schedule = _in_common([one.schedule for one in chosen])
-    loop = partial(looped_gradients, together, known, examples.size, schedule)
-    return loop(summand, _nothing, counted=examples.flags(known))[0]
+    flags = examples.flags(known)
+    return looped_gradients(together, known, examples.size, schedule, take, counted=flags)[0]
 
 
 def _in_common(schedules: Sequence[Schedule]) -> Schedule:

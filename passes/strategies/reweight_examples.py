@@ -7,7 +7,6 @@ No example's gradient is in memory, and there is no second backward pass. The sa
 differentiated by w, gives the inner products of every g_b with a direction.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,12 +20,12 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.strategies.strategy import Known
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.site_functions import laid_along_split
 from hlo_surgery.passes.terms.slice_functions import raise_wide
 from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Lifted, Split, Step, is_made
 
-Known = Mapping[Value, jax.Array]
 # Of what these make, every element has a product with each example's weight in it.
 REACHING = ops_of(Kind.MOVES) | {
     f"stablehlo.{name}"
@@ -88,34 +87,31 @@ def _run(
         value, axis = key
         if is_made(key, made):
             return made[value]
+        x = known[value]
         if isinstance(axis, Lifted):
-            return _summed(known[value], weights, finite)
+            own = of_real_examples(x, PerExample(0), finite, known)
+            return jnp.tensordot(weights.astype(x.dtype), own, 1, precision="highest")
         if isinstance(axis, Split) and not axis.is_site and mlir.is_inexact(value):
-            return _of_rows(known, value, axis, weights * scale, finite)
-        return known[value]
+            # No site sums these rows.
+            own = widened(of_real_examples(x, axis, finite, known))
+            each = along_examples(weights * scale, axis, x, known)
+            return (own * each.astype(own.dtype)).astype(x.dtype)
+        return x
 
     for step in sliced.steps:
         operands = [operand(key) for key in step.inputs]
         function = (raise_wide(step) if wide else raise_op(step.op)) or call_op(step.op)
         if wide:
-            operands = [widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in operands]
+            operands = list(map(widened_numbers, operands))
         if step.is_site:
             operands = weighted_site(step, operands, known, weights * scale, finite)
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
 
 
-def _of_rows(
-    known: Known, value: Value, axis: Split, weights: jax.Array, finite: jax.Array | None
-) -> jax.Array:
-    """An operand that no site sums, each example's rows in it weighted, and rid of what is not
-    finite.
-    """
-    x = known[value]
-    if finite is not None:
-        x = jnp.where(laid_along_split(finite, axis, known, x), x, jnp.zeros_like(x))
-    each = laid_along_split(weights, axis, known, x)
-    return (widened(x) * each.astype(widened(x).dtype)).astype(x.dtype)
+def widened_numbers(x: jax.Array) -> jax.Array:
+    """Widened, but for indices."""
+    return widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def weighted_site(
@@ -126,17 +122,16 @@ def weighted_site(
     finite: jax.Array | None,
 ) -> list[jax.Array]:
     """One operand in which the site is linear scaled by weights; all rid of what is not finite."""
-    found = list(operands)
+    # What examples have in common is none's to weigh.
     carrying = [
-        i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)
+        i
+        for i, (value, axis) in enumerate(site.inputs)
+        if isinstance(axis, PerExample | Split) and mlir.is_inexact(value)
     ]
-    if finite is not None:
-        for i in carrying:
-            found[i] = jnp.where(
-                along_examples(finite, site.inputs[i][1], found[i], known),
-                found[i],
-                jnp.zeros_like(found[i]),
-            )
+    found = [
+        of_real_examples(x, site.inputs[i][1], finite, known) if i in carrying else x
+        for i, x in enumerate(operands)
+    ]
     # The smaller one; of two alike the last, which came back through the loss: what came from in
     # front, the first, would be kept beside its weighted self.
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
@@ -146,9 +141,11 @@ def weighted_site(
     return found
 
 
-def _carries(axis: Axis) -> bool:
-    """Whether an operand holds examples apart; what they have in common is none's to weigh."""
-    return isinstance(axis, PerExample | Split)
+def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None, known: Known) -> jax.Array:
+    """The examples of an operand that count, as no padding does; zero for the others."""
+    if real is None or axis is None:
+        return x
+    return jnp.where(along_examples(real, axis, x, known), x, jnp.zeros_like(x))
 
 
 def along_examples(weights: jax.Array, axis: Axis, x: jax.Array, known: Known) -> jax.Array:
@@ -159,12 +156,3 @@ def along_examples(weights: jax.Array, axis: Axis, x: jax.Array, known: Known) -
     weights = jnp.repeat(weights, axis.after)
     spread = jnp.concatenate([weights] * axis.before) if axis.before > 1 else weights
     return jnp.expand_dims(spread, [d for d in range(x.ndim) if d != axis.dim])
-
-
-def _summed(lifted: jax.Array, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
-    """The weighted sum of values of which each example has its own."""
-    if finite is not None:
-        lifted = jnp.where(
-            along_examples(finite, PerExample(0), lifted, {}), lifted, jnp.zeros_like(lifted)
-        )
-    return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import jax
+
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
     Measure,
@@ -16,15 +18,7 @@ from hlo_surgery.passes.strategies.square_operands import (
     is_squarable,
     squared_mean,
 )
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Computed,
-    Known,
-    Measured,
-    Strategy,
-    Task,
-    one_by_one,
-)
+from hlo_surgery.passes.strategies.strategy import Asked, Known, Strategy, Task, each_measure
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -34,20 +28,14 @@ def _applies(task: Task, measure: Measure) -> bool:
         case TokenMeanOf():
             return is_squarable(sliced, per_token=True)
         case MeanOf():
-            return is_squarable(sliced) and _factors(task, measure)
+            # The rows of a table that an example does not look up are zero without a product.
+            looked_up = any(site.op.name == "stablehlo.scatter" for site in sliced.sites)
+            factors = is_squarable(sliced) and measure.factors(sliced.value)
+            return factors and (not looked_up or measure.vanishes_at_zero)
         case Variance():
             return is_squarable(sliced) and all(site.op.name in CENTRED for site in sliced.sites)
         case _:
             return False
-
-
-def _factors(task: Task, measure: MeanOf) -> bool:
-    """Whether phi(ab) = phi(a) phi(b) for the gradient's kind of numbers."""
-    # The rows of a table that an example does not look up are zero without a product.
-    looked_up = any(site.op.name == "stablehlo.scatter" for site in task.sliced.sites)
-    if looked_up and measure.factorable and not measure.vanishes_at_zero:
-        return False
-    return measure.factors(task.sliced.value)
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
@@ -62,24 +50,16 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(seconds, held)
 
 
-def _emit(asked: Asked, known: Known) -> Computed:
-    task, examples = asked.task, asked.task.examples
-    given = {key: known[key[0]] for key in task.function.inputs}
-    over = (task.dtype, examples.count(known), examples.is_mean, examples.flags(known))
-    measured: Measured = {}
-    for measure in asked.measures:
-        if isinstance(measure, MeanOf | TokenMeanOf):
-            phi = precise_phi(measure.phi, task.dtype)
-            measured[measure] = squared_mean(task.sliced, given, phi, *over)
-        else:
-            measured[measure] = centred_variance(task.sliced, given, *over)
-    return Computed(measured)
+def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    if isinstance(measure, MeanOf | TokenMeanOf):
+        return squared_mean(asked.task, known, precise_phi(measure.phi, asked.task.dtype))
+    return centred_variance(asked.task, known)
 
 
 SQUARE = Strategy(
     "square",
     _applies,
     _predict,
-    one_by_one(_emit),
+    each_measure(_emit),
     words="the contraction once more, of its operands each with the function applied",
 )

@@ -16,7 +16,7 @@ where they cancel.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -28,16 +28,17 @@ from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
-from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import initial_operands, precision
-from hlo_surgery.passes.measures.measures import Phi, variance_behind
+from hlo_surgery.passes.measures.measures import Phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import (
-    along_examples,
     beyond_products,
+    of_real_examples,
     weighted_site,
+    widened_numbers,
 )
+from hlo_surgery.passes.strategies.strategy import Known, Task
 from hlo_surgery.passes.terms.contract_monomials import balanced
 from hlo_surgery.passes.terms.epilogue import Does, moved_statistic, reading_of, tail_powers
 from hlo_surgery.passes.terms.monomials import Dims, paired_dims
@@ -46,7 +47,6 @@ from hlo_surgery.passes.terms.steps import (
     Axis,
     Contracted,
     GradientSlice,
-    Input,
     Split,
     Step,
     contracted,
@@ -57,6 +57,9 @@ from hlo_surgery.passes.terms.steps import (
 By = tuple[jax.Array | float, jax.Array | float]
 # What `_squared_site` can contract; a convolution sums several products into an element.
 SQUARED = {"stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"}
+# A factor, its mean over the examples, and how far off each of them is from that.
+Centred = tuple[jax.Array, jax.Array, jax.Array]
+Contract = Callable[..., jax.Array]
 # By powers of two up to this one, as of batches of 65536 examples, numbers are doubled.
 MOST_DOUBLINGS = 16
 
@@ -76,19 +79,14 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
 def _is_rank_one(site: Step, per_token: bool) -> bool:
     """Whether an example adds at most one term to each element, on top of nothing."""
     op = site.op
-    if len(op.results) != 1 or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
+    single = op.name in SQUARED and len(op.results) == 1
+    if not single or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
         return False
-    if op.name not in SQUARED:
+    is_wide = mlir.is_at_least_float32(op.results[0])
+    if op.name == "stablehlo.scatter" and (raise_op(op) is None or not is_wide):
         return False
-    if op.name == "stablehlo.scatter" and not _scatters_widely(op):
-        return False
-    firsts = list(contracted(op).items())[:1]
-    return any(per_token or _alone(own, site.inputs[number][1]) for number, own in firsts)
-
-
-def _scatters_widely(op: Operation) -> bool:
-    """Whether a scatter can be raised, and rounds nothing below float32."""
-    return raise_op(op) is not None and mlir.is_at_least_float32(op.results[0])
+    number, own = next(iter(contracted(op).items()))
+    return per_token or _alone(own, site.inputs[number][1])
 
 
 def _alone(of: Contracted, axis: Axis) -> bool:
@@ -101,31 +99,41 @@ def _alone(of: Contracted, axis: Axis) -> bool:
     return alone and bool(along) and set(along) <= set(of.summed)
 
 
-def squared_mean(
-    sliced: GradientSlice,
-    given: Mapping[Input, jax.Array],
-    phi: Phi,
-    dtype: jnp.dtype,
-    size: Any,
-    mean_loss: bool,
-    real: jax.Array | None = None,
-) -> jax.Array:
-    """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
+def squared_mean(task: Task, known: Known, phi: Phi) -> jax.Array:
+    """The mean of phi of gradients over the examples that are no padding."""
+    examples, size = task.examples, task.examples.count(known)
     # Real, as phi of a complex number may be.
-    scale, powers = jnp.asarray(1 / size, jnp.finfo(dtype).dtype), tail_powers(sliced, given)
-    of_site = partial(
-        _squared_site,
-        phi=lambda x: phi(x.astype(dtype)),
-        scale=scale,
-        real=real,
-    )
+    scale = jnp.asarray(1 / size, jnp.finfo(task.dtype).dtype)
     # A gradient is so many times what its example adds. Phi of that number may leave the range.
-    times = _as_powers(size, dtype) if mean_loss else (1.0, 0.0)
-    by = times[0], sum(powers.values()) + times[1]
+    mantissa, exponent = _as_powers(size, task.dtype) if examples.is_mean else (1.0, 0.0)
+
+    def at_site(site: Step, operands: list[jax.Array], power: Any) -> jax.Array:
+        by = mantissa, power + exponent
+        return _squared_site(site, operands, phi, scale, examples.flags(known), by)
+
+    return _behind_sites(task, known, at_site, phi)
+
+
+def _behind_sites(
+    task: Task,
+    known: Known,
+    at_site: Callable[[Step, list[jax.Array], Any], jax.Array],
+    phi: Phi,
+    of_padding: Phi | None = None,
+) -> jax.Array:
+    """A statistic of a gradient, from that of what each site sums, its operands in front of it.
+
+    `at_site`: of a site, these operands, and the power of two that the tail scales by.
+    """
+    sliced = task.sliced
+    given = {key: known[key[0]] for key in sliced.inputs}
+    powers = tail_powers(sliced, given)
+    power = sum(powers.values())
     sites = {
-        s.op.results[0]: of_site(s, [given[key] for key in s.inputs], by=by) for s in sliced.sites
+        site.op.results[0]: at_site(site, [given[key] for key in site.inputs], power)
+        for site in sliced.sites
     }
-    return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
+    return moved_statistic(sliced, sites, given, phi, task.dtype, of_padding, powers)
 
 
 def _as_powers(size: Any, dtype: jnp.dtype) -> By:
@@ -137,38 +145,25 @@ def _as_powers(size: Any, dtype: jnp.dtype) -> By:
 
 
 def weighted_squares(
-    sliced: GradientSlice,
-    given: Mapping[Input, jax.Array],
-    weights: jax.Array,
-    dtype: jnp.dtype,
-    factor: Any,
-    finite: jax.Array | None,
+    task: Task, known: Known, weights: jax.Array, finite: jax.Array | None
 ) -> jax.Array:
     """The sum over the examples of |w_b g_b|**2: one operand of each site is weighted, then all are
-    squared. `factor`: an example's gradient over its contribution; those not `finite` are left out.
+    squared. Those not `finite` are left out.
     """
 
     def phi(x: jax.Array) -> jax.Array:
-        return squared_magnitude(x.astype(dtype))
+        return squared_magnitude(x.astype(task.dtype))
 
-    def at_site(site: Step) -> jax.Array:
-        own = [_widened_numbers(given[key]) for key in site.inputs]
-        operands = weighted_site(site, own, {}, weights, finite)
-        return _squared_site(site, operands, phi=phi, scale=scale, real=finite, by=(1.0, power))
+    def at_site(site: Step, operands: list[jax.Array], power: Any) -> jax.Array:
+        own = weighted_site(site, list(map(widened_numbers, operands)), {}, weights, finite)
+        return _squared_site(site, own, phi, scale, finite, (1.0, power))
 
     def of_padding(x: jax.Array) -> jax.Array:
         return jnp.sum(phi(weights)) * phi(x)
 
-    powers = tail_powers(sliced, given)
-    power, scale = sum(powers.values()), phi(jnp.asarray(factor, dtype))
-    sites = {site.op.results[0]: at_site(site) for site in sliced.sites}
-    moved = moved_statistic(sliced, sites, given, phi, dtype, of_padding, powers)
-    return beyond_products(moved, sliced, weights)
-
-
-def _widened_numbers(x: jax.Array) -> jax.Array:
-    """Widened, but for indices."""
-    return widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+    scale = phi(jnp.asarray(task.examples.factor(known)))
+    moved = _behind_sites(task, known, at_site, phi, of_padding)
+    return beyond_products(moved, task.sliced, weights)
 
 
 def _squared_site(
@@ -189,31 +184,18 @@ def _squared_site(
         dims = ((left.summed, right.summed), (left.batch, right.batch))
         first, second = _balanced(site, operands, phi, power)
         factors = zip((first * mantissa, second), site.inputs, strict=True)
-        lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
+        lhs, rhs = (of_real_examples(phi(x), axis, real, {}) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, dims, precision(op), preferred_element_type=lhs.dtype)
+    number = 2 if op.name == "stablehlo.scatter" else 0
+    own = phi(raised(operands[number], power) * mantissa)
+    terms = of_real_examples(own, site.inputs[number][1], real, {})
     if op.name == "stablehlo.reduce":
-        terms = phi(raised(operands[0], power) * mantissa)
-        return (
-            jnp.sum(of_real_examples(terms, site.inputs[0][1], real), contracted(op)[0].summed)
-            * scale
-        )
+        return jnp.sum(terms, contracted(op)[0].summed) * scale
     scattered = raise_op(op)
     assert scattered is not None
-    base, indices, updates = operands
-    terms = phi(raised(updates, power) * mantissa)
-    return scattered(
-        jnp.zeros_like(base),
-        indices,
-        (of_real_examples(terms, site.inputs[2][1], real) * scale).astype(base.dtype),
-    )[0]
-
-
-def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
-    """The examples of an operand that are no padding; zero for the others."""
-    if real is None or not holds_all(axis):
-        return x
-    return jnp.where(along_examples(real, axis, x, {}), x, jnp.zeros_like(x))
+    base, indices, _ = operands
+    return scattered(jnp.zeros_like(base), indices, (terms * scale).astype(base.dtype))[0]
 
 
 def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
@@ -251,58 +233,35 @@ CANCELLED = 64
 CENTRED = {"stablehlo.dot_general": 5, "stablehlo.reduce": 3}
 
 
-def centred_variance(
-    sliced: GradientSlice,
-    given: Mapping[Input, jax.Array],
-    dtype: jnp.dtype,
-    size: Any,
-    mean_loss: bool,
-    real: jax.Array | None = None,
-) -> jax.Array:
-    """The mean of |g_b - mean|**2 over `size` examples, in `dtype`; where not all are `real`."""
-    factor = jnp.asarray(size if mean_loss else 1, jnp.finfo(dtype).dtype)
-    powers = tail_powers(sliced, given)
-    power = sum(powers.values())
-    sites = {
-        s.op.results[0]: _at_site(s, given, dtype, size, factor, real, power) for s in sliced.sites
-    }
-    return variance_behind(sliced, sites, given, dtype, powers)
+def centred_variance(task: Task, known: Known) -> jax.Array:
+    """The mean of |g_b - mean|**2 over the examples that are no padding."""
+    at_site = partial(_variance_at_site, task, known)
+    return _behind_sites(task, known, at_site, squared_magnitude, jnp.zeros_like)
 
 
-def _at_site(
-    site: Step,
-    given: Mapping[Input, jax.Array],
-    dtype: jnp.dtype,
-    size: Any,
-    factor: jax.Array,
-    real: jax.Array | None,
-    power: jax.Array | float,
+def _variance_at_site(
+    task: Task, known: Known, site: Step, operands: list[jax.Array], power: Any
 ) -> jax.Array:
-    """The variance of what each example adds to a site, `factor` times, and times 2**power."""
-    own = [given[key].astype(dtype) for key in site.inputs]
-    centred = partial(_centred, size=size, real=real)
+    """The variance of what each example's gradient has of a site, and times 2**power."""
+    examples, axes = task.examples, [axis for _, axis in site.inputs]
+    size, real = examples.count(known), examples.flags(known)
+    factor = jnp.asarray(examples.factor(known), jnp.finfo(task.dtype).dtype)
+    own = [x.astype(task.dtype) for x in operands]
     if site.op.name == "stablehlo.reduce":
         dims = contracted(site.op)[0].summed
-        _, _, off = centred(raised(own[0], power) * factor, dims, site.inputs[0][1])
-        return central_moment(
-            jnp.sum(squared_magnitude(off), dims) / size, jnp.sum(off, dims) / size
-        )
+        *_, off = _centred(raised(own[0], power) * factor, dims, axes[0], size, real)
+        square = jnp.sum(squared_magnitude(off), dims)
+        return central_moment(square / size, jnp.sum(off, dims) / size)
     left, right = contracted(site.op).values()
     batching, summed = (left.batch, right.batch), (left.summed, right.summed)
     # One exponent for all examples, whose means would be others with one for each.
     lhs, rhs = balanced(own[0], own[1], batching, squared_magnitude, power)
     contract = partial(_contracted, batching=batching, summed=summed, precision=precision(site.op))
-    factors = zip((lhs * factor, rhs), summed, site.inputs, strict=True)
-    first, second = (centred(x, dims, axis) for x, dims, (_, axis) in factors)
-    return _of_product(first, second, contract, size)
+    first = _centred(lhs * factor, left.summed, axes[0], size, real)
+    return _of_product(first, _centred(rhs, right.summed, axes[1], size, real), contract, size)
 
 
-def _of_product(
-    first: tuple[jax.Array, ...],
-    second: tuple[jax.Array, ...],
-    contract: Callable[..., jax.Array],
-    size: Any,
-) -> jax.Array:
+def _of_product(first: Centred, second: Centred, contract: Contract, size: Any) -> jax.Array:
     """The variance of a product of centred factors; where it is no small part of the mean square,
     less |mean|**2.
     """
@@ -318,18 +277,14 @@ def _of_product(
     )
 
 
-def _centred(
-    x: jax.Array, dims: Dims, axis: Axis, size: Any, real: jax.Array | None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _centred(x: jax.Array, dims: Dims, axis: Axis, size: Any, real: jax.Array | None) -> Centred:
     """An operand without padding, its mean over the examples, and how far off each is from that."""
-    kept = of_real_examples(x, axis, real)
+    kept = of_real_examples(x, axis, real, {})
     mean = jnp.sum(kept, dims, keepdims=True) / size
-    return kept, mean, of_real_examples(kept - mean, axis, real)
+    return kept, mean, of_real_examples(kept - mean, axis, real, {})
 
 
-def _squares(
-    first: tuple[jax.Array, ...], second: tuple[jax.Array, ...], contract: Callable[..., jax.Array]
-) -> jax.Array:
+def _squares(first: Centred, second: Centred, contract: Contract) -> jax.Array:
     """The sum of |a (d - d0) + (a - a0) d0|**2."""
     (a, _, off), (_, mean, other_off) = first, second
     constant = jnp.broadcast_to(squared_magnitude(mean), other_off.shape)

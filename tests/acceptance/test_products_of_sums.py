@@ -131,7 +131,3 @@ def test_a_constant_passed_from_outside_is_known_to_all():
         )(W, X, U, M)
     found = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example())(W, X, U, M.sum())[1]
     np.testing.assert_allclose(found, B * jnp.einsum("bi,bj->bij", X, U) * M.sum(), rtol=1e-5)
-
-
-def rows(p, r):
-    return jnp.sum(r * p["w"], -1)

@@ -14,6 +14,7 @@ from jax.experimental import pallas as pl
 import hlo_surgery as hs
 from tests.acceptance.test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
 from tests.acceptance.test_refusals import MIXING_HELP, SUMS_HELP
+from tests.axes.test_traps import MIXING, PICKING, RANKING
 from tests.equivalence.test_dumps import EFFECT_HELP
 
 
@@ -94,18 +95,8 @@ CALLS = (
 )
 
 
-MOVING_HELP = MIXING_HELP.replace(
-    "make every",
-    "permute, choose or mix examples before the call; of examples of several rows, which lie one "
-    "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
-    "jnp.clip(i, 0, rows - 1); else make every",
-)
-
-RANKING_HELP = MIXING_HELP.replace(
-    "make every",
-    "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
-    "batch argument; else make every",
-)
+MOVING_HELP = f"  help:    {PICKING}{MIXING}"
+RANKING_HELP = f"  help:    {RANKING}{MIXING}"
 
 
 def mixing(op, why, output, way_out=MIXING_HELP):
@@ -121,7 +112,7 @@ TEXTS = {
     ),
     sorted_over_examples: mixing("sort", ALONG, "['w']", RANKING_HELP),
     cumulated_over_examples: mixing("reduce_window", ALONG, "['w']", MOVING_HELP),
-    **{loss: mixing("add", APART, "['w']", MOVING_HELP) for loss in (mixed_in_reverse,)},
+    mixed_in_reverse: mixing("add", APART, "['w']", MOVING_HELP),
     penalised_gradient: mixing(
         "multiply",
         "two sums over the examples (the first by stablehlo.dot_general at {summed}) are "

@@ -5,21 +5,10 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
+from tests.axes.test_traps import MIXING, SUMS
 from tests.equivalence.test_fixtures import METAS, SQUARES, rewritten
 
-MIXING_HELP = (
-    "  help:    make every example's gradient its own (running statistics, GroupNorm, a "
-    "per-example loss); mark what the loss takes as given with hs.constant, in place of "
-    "stop_gradient; "
-    'or pass on_mixing="contribution" to treat such values as constants'
-)
-
-SUMS_HELP = MIXING_HELP.replace(
-    "make every",
-    "clip, guard, normalise or apply gradients outside, once the function has returned them, or "
-    "have them by hs.grad within it; of a loss, take the mean itself, and what is made of it, as "
-    "its root, outside; else make every",
-)
+MIXING_HELP, SUMS_HELP = f"  help:    {MIXING}", f"  help:    {SUMS}{MIXING}"
 
 BATCH_NORM = (
     "mixing.py:19: refused: stablehlo.subtract: a sum over the examples (stablehlo.reduce at "

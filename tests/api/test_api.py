@@ -224,11 +224,6 @@ WRONG = {
         ValueError,
         "different numbers of examples",
     ),
-    "loss_reduction": (
-        {"loss_reduction": "none"},
-        ValueError,
-        "loss_reduction is 'none'; it is one of",
-    ),
     "square of all": (
         {"strategy": "square", "statistics": hs.per_example(), "batch_argnums": (1, 2)},
         ValueError,

@@ -133,6 +133,3 @@ def test_a_batch_of_one_is_the_reference(loss):
         )
 
     assert_exact(loss, batch, axes, jax.jit(jax.vmap(example))(jnp.arange(B)))
-
-
-# --- what is not named

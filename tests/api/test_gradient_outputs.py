@@ -30,10 +30,6 @@ def with_aux(aux):
     return jax.value_and_grad(lambda p, x: (loss(p, x), aux(p, x)), has_aux=True)
 
 
-def metrics(p, x):
-    return {"logits": hidden(p, x), "t": jnp.mean(x), "peak": jnp.max(x, 0)}
-
-
 def updated(p, x):
     gradient = jax.grad(loss)(p, x)
     return gradient, jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient)
@@ -65,7 +61,6 @@ NAMES = {"[1]['t']", "[1]['w']"}
 CLEAR = {
     "value_and_grad": (jax.value_and_grad(loss), (P, X), NAMES),
     "grad": (jax.grad(loss), (P, X), {"['t']", "['w']"}),
-    
     "the gradient first": (
         jax.grad(lambda p, x: (loss(p, x), hidden(p, x)), has_aux=True),
         (P, X),
@@ -76,22 +71,14 @@ CLEAR = {
         (P, X),
         {"['grads']['t']", "['grads']['w']"},
     ),
-    
-    
-    
-    
-    
-    
-    
     "beside updated parameters": (updated, (P, X), {"[0]['t']", "[0]['w']"}),
-    
     "beside new statistics": (
-        jax.grad(normalised, has_aux=True), (P, M, X), {"[0]['t']", "[0]['w']"}
+        jax.grad(normalised, has_aux=True),
+        (P, M, X),
+        {"[0]['t']", "[0]['w']"},
     ),
-    
     "beside a metric like a parameter": (with_aux(like_a_weight), (P, X), NAMES),
-    
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("function", "arguments", "names"), CLEAR.values(), ids=CLEAR)

@@ -56,7 +56,7 @@ ROWS = {
 ALL = {**MEANS, **ROWS}
 
 
-def assert_that_of_the_real(fun, args, names, mask=MASK, **options):
+def assert_that_of_the_real(fun, args, names, **options):
     """Held against the same statistic of the real examples alone; rows of padding are zero."""
     options = {
         "batch_argnums": tuple(range(1, len(args) + 1)),
@@ -64,16 +64,16 @@ def assert_that_of_the_real(fun, args, names, mask=MASK, **options):
         **options,
     }
     params, *batch = args
-    found, statistics = hs.value_and_grad(fun, is_real=-1, **options)(params, *batch, mask)
-    plain, expected = hs.value_and_grad(fun, **options)(params, *(x[mask] for x in [*batch, mask]))
+    found, statistics = hs.value_and_grad(fun, is_real=-1, **options)(params, *batch, MASK)
+    plain, expected = hs.value_and_grad(fun, **options)(params, *(x[MASK] for x in [*batch, MASK]))
     held({"value": found}, {"value": plain})
-    held({k: among(mask, statistics[k], k) for k in names}, {k: expected[k] for k in names})
+    held({k: among(statistics[k], k) for k in names}, {k: expected[k] for k in names})
 
 
-def among(mask, statistic, name):
+def among(statistic, name):
     if name not in ROWS:
         return statistic
-    padding, real = np.flatnonzero(~mask), np.flatnonzero(mask)
+    padding, real = np.flatnonzero(~MASK), np.flatnonzero(MASK)
     assert all(not np.any(np.asarray(leaf)[padding]) for leaf in jax.tree.leaves(statistic))
     rows = jax.tree.map(lambda leaf: leaf[real], statistic)
     return rows[:, real] if name == "gram" else rows

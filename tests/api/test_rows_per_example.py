@@ -96,7 +96,7 @@ def test_rows_of_other_pairs_are_others():
     [
         (3, ValueError, "rows_per_example must divide"),
         (4, ValueError, "different numbers of examples"),
-        (0, ValueError, "a row at least"),
+        (0, ValueError, "how many rows an example has, at least 1"),
         (2.0, TypeError, "an integer"),
     ],
 )

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from hlo_surgery.attribution import index as row_files
 from hlo_surgery.attribution import open_index, write_index, writing
-from hlo_surgery.attribution.index import read_header
+from hlo_surgery.attribution.index import mapped, read_header
 
 RNG = np.random.default_rng(0)
 N = 23
@@ -72,9 +71,8 @@ def test_what_was_interrupted_goes_on(tmp_path, monkeypatch, name, call, done):
         with pytest.raises(ValueError, match=f"rows of {done} of 23 examples"):
             open_index(tmp_path)
     if done:
-        files = row_files.row_files(tmp_path, read_header(tmp_path))
-        for key, rows in row_files.first_rows(files, done).items():
-            np.testing.assert_array_equal(rows, EXPECTED[key][:done])
+        for key, rows in mapped(tmp_path, read_header(tmp_path)).items():
+            np.testing.assert_array_equal(rows[:done], EXPECTED[key][:done])
     held(write_index(rows_of, DATA, tmp_path, batch_size=3))
 
 

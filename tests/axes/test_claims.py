@@ -13,7 +13,7 @@ from hlo_surgery.passes.dataflow.kernels import call_names
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from tests.axes.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
-from tests.axes.probes import Probed, assert_claims_hold, mixes, reaches, source
+from tests.axes.probes import Probed, assert_claims_hold, mixes, module_of, reaches
 
 
 def named(rows):
@@ -67,7 +67,7 @@ def test_what_no_probe_tells_apart(row):
 
 @pytest.mark.parametrize("name", [n for n in UNTOLD if "s an ex" in n or "call" in n])
 def test_what_is_not_understood_is_no_constant_of_contributions(name):
-    code = mlir.parse(source(UNTOLD[name]))
+    code = module_of(UNTOLD[name])
     main = mlir.main_function(code)
     kernels.populate(code)
     *_, last = mlir.operations(mlir.body(main))[:-1]

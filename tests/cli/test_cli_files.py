@@ -1,23 +1,19 @@
-"""Files of the command line: none that is read is replaced, and arrays are whose they say."""
+"""Files of the command line, of which none that is read is replaced; its options, and its start."""
 
+import inspect
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+import hlo_surgery as hs
+from hlo_surgery.cli.output import SPELLED
 from hlo_surgery.dumps import write_atomically
+from hlo_surgery.requests.options import PlanningOptions
 from tests.cli.test_cli import MLP, MLP_BATCH, SQUARES, answered, rejected
-
-TWO = """!h = tensor<2xf16>
-func.func @main(%a: !h loc("{}"), %b: !h loc("{}")) -> !h {{
-  %c = stablehlo.constant dense<2.0> : tensor<2xf16>
-  %d = stablehlo.multiply %a, %c : tensor<2xf16>
-  %e = stablehlo.add %d, %b : tensor<2xf16>
-  return %e : tensor<2xf16>
-}}
-"""
 
 
 def named_as(way, module):
@@ -70,21 +66,46 @@ def test_a_module_that_was_rewritten_before_is_known(suffix, tmp_path):
     assert "rewritten before" not in answered("inspect", MLP).stdout
 
 
-def run(tmp_path, names, **arrays):
-    module, inputs, out = tmp_path / "two.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
-    module.write_text(TWO.format(*names))
-    np.savez(inputs, **arrays)
-    return ("run", module, "--inputs", inputs, "-o", out), out
-
-
 def test_nothing_is_left_of_what_is_cut_short(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"old")
 
     def killed(*_):
         raise SystemExit
 
-    monkeypatch.setattr(os, "fchmod", killed)
+    monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(SystemExit):
         write_atomically(tmp_path / "file", b"new")
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_every_keyword_has_its_option():
+    keywords = (
+        inspect.signature(hs.modules.rewrite_module).parameters.keys()
+        | PlanningOptions.__annotations__.keys()
+    )
+    # A module is called by others, so that no call of it is measured.
+    assert keywords - {"module", "planning", "autotune", "segments"} <= SPELLED.keys()
+    shown = answered("verify", "--help").stdout
+    assert all(option in shown for option in SPELLED.values())
+
+
+STARTED = """
+import sys
+from hlo_surgery.cli import main
+sys.argv = ["hlo-surgery", *{words!r}]
+try:
+    main()
+finally:
+    print("jax" in sys.modules, "numpy" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["no-such-command"]])
+def test_help_imports_no_jax(words):
+    program = STARTED.format(words=words)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.endswith("False False\n"), done.stderr
+    assert done.returncode == (0 if "--" in "".join(words) else 2)

@@ -4,7 +4,6 @@ JAX lowers to them where cuDNN is installed alone. For numbers each is put back 
 """
 
 import json
-import re
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +12,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.module import load
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.modules import inline_calls
+from tests.dataflow.test_mosaic_kernels import put_in
 
 B, N, T, H, D = 4, 2, 6, 8, 5
 LENGTHS = jnp.array([6, 3, 5, 1], jnp.int32)
@@ -124,10 +122,6 @@ PROGRAMS = {
     "a bias, repeated for the batch": {"bias": to_all},
     "a bias and lengths": {"bias": to_all, "lengths": (LENGTHS, LENGTHS)},
 }
-BACKWARD = re.compile(r"fmha\w*Backward")
-TEXT = re.compile(
-    r"(%\d+(?::\d)?) = stablehlo\.custom_call @(__cudnn\S+?)\(([^)]*)\).*? : (\(.*\)) -> (.*)"
-)
 
 
 def module_of(program, attend, argnums, **asked):
@@ -155,27 +149,14 @@ def on_cpu(text, program):
         pull = jax.vjp(lambda q, k, v, *bias: plain(q, k, v, bias, lengths), *given)[1]
         return *pull(slope), jnp.zeros(0, jnp.uint8)
 
-    def function(name, made):
-        q, bias, own = jnp.zeros((B, N, T, H)), jnp.zeros((B, N, T, T)), LENGTHS
-        extra = [bias] * has_bias
-        arrays = [q, q, q, *extra] if made is forward else [q, q, q, q[..., 0], q, *extra, q]
-        lowered = (
-            jax.jit(made, keep_unused=True).lower(*arrays, *([own] * 2 * has_lengths)).as_text()
-        )
-        module = mlir.parse(lowered)
-        inline_calls(module)
-        body = mlir.main_function(module).operation.get_asm()
-        return body.replace("func.func public @main", f"func.func private @{name}")
-
-    def called(found):
-        name = "backward" if BACKWARD.search(found[2]) else "forward"
-        return f"{found[1]} = func.call @{name}({found[3]}) : {found[4]} -> {found[5]}"
-
-    replaced, number = TEXT.subn(called, text)
-    assert number == 2
-    end = replaced.rindex("}")
-    bodies = [function("forward", forward), function("backward", backward)]
-    return "\n".join([replaced[:end], *bodies, "}"])
+    q, bias, own = jnp.zeros((B, N, T, H)), jnp.zeros((B, N, T, T)), LENGTHS
+    extra, lengths = [bias] * has_bias, [own] * 2 * has_lengths
+    functions = {
+        "forward": (forward, [q, q, q, *extra, *lengths]),
+        "backward": (backward, [q, q, q, q[..., 0], q, *extra, q, *lengths]),
+    }
+    name_of = lambda found: "backward" if "Backward" in found["name"] else "forward"  # noqa: E731
+    return put_in(text, r"(?P<name>__cudnn\S+?)", name_of, functions)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

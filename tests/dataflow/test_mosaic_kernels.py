@@ -228,31 +228,40 @@ def attentive(p, x, attend):
     return jnp.mean(jnp.sum(attend(q, k, v) ** 2, (1, 2)))
 
 
-CALL = re.compile(
-    r"(%\d+(?::\d)?) = stablehlo\.custom_call @tpu_custom_call\(([^)]*)\).*? : (\(.*\)) -> (.*)"
-)
+RESULTS, TYPES = r"(?P<results>%\d+(?::\d)?)", r"(?P<types>\(.*\) -> .*)"
+
+
+def put_in(text, target, name_of, functions):
+    """The module with functions, of arrays like those given, in place of calls of a target:
+    `name_of` says of a call which it is.
+    """
+    call = rf"{RESULTS} = stablehlo\.custom_call @{target}\((?P<operands>[^)]*)\).*? : {TYPES}"
+
+    def called(found):
+        named = f"{found['results']} = func.call @{name_of(found)}({found['operands']})"
+        return f"{named} : {found['types']}"
+
+    replaced, number = re.subn(call, called, text)
+    assert number == len(functions)
+    bodies = [private(name, *made) for name, made in functions.items()]
+    return "\n".join([replaced[: replaced.rindex("}")], *bodies, "}\n"])
+
+
+def private(name, function, arrays):
+    module = mlir.parse(jax.jit(function, keep_unused=True).lower(*arrays).as_text())
+    inline_calls(module)
+    body = mlir.main_function(module).operation.get_asm()
+    return body.replace("func.func public @main", f"func.func private @{name}")
 
 
 def on_cpu(text):
     """The module with its calls to kernels interpreted."""
-
-    def of(count, given):
-        kernel = forward if count == 1 else backward
-        structs = [jax.ShapeDtypeStruct(X.shape, X.dtype)] * given
-        lowered = jax.jit(partial(_attention, True, kernel, count)).lower(*structs)
-        module = mlir.parse(lowered.as_text())
-        inline_calls(module)
-        body = mlir.main_function(module).operation.get_asm()
-        return body.replace("func.func public @main", f"func.func private @kernel{count}")
-
-    def call(found):
-        count = 1 if ":" not in found[1] else int(found[1].split(":")[1])
-        return f"{found[1]} = func.call @kernel{count}({found[2]}) : {found[3]} -> {found[4]}"
-
-    replaced, number = CALL.subn(call, text)
-    assert number == 2
-    end = replaced.rindex("}")
-    return replaced[:end] + of(1, 3) + "\n" + of(3, 4) + "\n}\n"
+    forwards, backwards = (
+        partial(_attention, True, kernel, count) for kernel, count in ((forward, 1), (backward, 3))
+    )
+    functions = {"forwards": (forwards, [X] * 3), "backwards": (backwards, [X] * 4)}
+    name_of = lambda found: "backwards" if ":3" in found["results"] else "forwards"  # noqa: E731
+    return put_in(text, "tpu_custom_call", name_of, functions)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])

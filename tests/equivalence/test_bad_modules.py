@@ -118,19 +118,3 @@ def test_a_name_of_no_file(use, name):
     with pytest.raises(ValueError, match=r"there is no file .*; pass pathlib.Path\(...\)") as said:
         use(name)
     assert len(str(said.value)) < 200
-
-
-B, DEEP = 6, 800
-
-
-def text(ops, returned):
-    """A module of a gradient whose examples are weighted by what the ops make of one number in each
-    of them.
-    """
-    return f"""
-    func.func @main(%w: tensor<2xf32>, %x: tensor<{B}x2xf32>, %m: tensor<f32>) -> tensor<2xf32> {{
-      %v = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<{B}xf32>
-      {ops}
-      %g = stablehlo.dot_general %{returned}, %x, contracting_dims = [0] x [0] :
-        (tensor<{B}xf32>, tensor<{B}x2xf32>) -> tensor<2xf32>
-      return %g : tensor<2xf32> }}"""

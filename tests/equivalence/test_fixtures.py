@@ -21,19 +21,16 @@ NOT_SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] == "not
 SQUARES = {"second_moment": hs.second_moment()}
 
 
+def options(name):
+    """Its example axes by argument, and how its loss is reduced."""
+    axes = enumerate(a["example_axis"] for a in METAS[name]["arguments"])
+    batch = {i: axis for i, axis in axes if axis is not None}
+    return {"batch": batch, "loss_reduction": METAS[name]["loss_reduction"]}
+
+
 def rewritten(name, statistics):
-    meta = METAS[name]
-    axes = {
-        i: a["example_axis"]
-        for i, a in enumerate(meta["arguments"])
-        if a["example_axis"] is not None
-    }
-    return hs.modules.rewrite_module(
-        (FIXTURES / name / "module.mlir").read_text(),
-        batch=axes,
-        statistics=statistics,
-        loss_reduction=meta["loss_reduction"],
-    )
+    text = (FIXTURES / name / "module.mlir").read_text()
+    return hs.modules.rewrite_module(text, statistics=statistics, **options(name))
 
 
 def inputs(name):

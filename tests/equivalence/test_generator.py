@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from jax import lax
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.axes.state import is_rows
@@ -16,6 +17,7 @@ from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.dataflow.vanishing import is_uniform
 from hlo_surgery.passes.emit.splice import set_results
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.modules import inline_calls
 from tests.axes.claim_rows import Row
 from tests.axes.probes import Probed, assert_claims_hold
 from tests.programs.layers_data import SUMS_OF_DATA
@@ -30,7 +32,7 @@ from tests.programs.random_programs import (
     parameters,
     reference,
 )
-from tests.raising.square_ops import OPS, lines
+from tests.raising.square_ops import OPS, TEXTS, lines
 
 # Over 300 programs, two correct evaluations of one gradient differed by at most 10 units of
 # rounding of the largest entry of any example's gradient (by 0.3 in the median), in bfloat16, where
@@ -145,19 +147,11 @@ def test_planted_mixing_has_a_mixed_second_difference(name):
 
 
 TYPES = ("4x4xf64", "4x4xf64", "4xf64", "4xi32")
-CONSTANTS = (
-    "%zero = stablehlo.constant dense<0.0> : tensor<f64>",
-    "%n = stablehlo.constant dense<1> : tensor<i32>",
-)
 
 
-def row(axes, *names):
-    made = [
-        line
-        for k, name in enumerate(names)
-        for line in lines(name, f"{k}_", x="%0", y="%1", z="%2", i="%3")
-    ]
-    return Row(TYPES, "\n".join([*CONSTANTS, *made]), axes)
+def row(axes, name):
+    text = "\n".join(lines(name, x="%0", y="%1", z="%2", i="%3")) if name in TEXTS else OPS[name]
+    return Row(TYPES, text, axes)
 
 
 @pytest.mark.parametrize(
@@ -166,35 +160,59 @@ def row(axes, *names):
 def test_what_changing_an_example_moves(axes):
     """An op alone: what one unifies wrongly, it refuses in all others beside it."""
     found = 0
-    for name in OPS:
+    for name in (*OPS, *TEXTS):
         probed = Probed.of_row(row(axes, name))
         assert_claims_hold(probed)
         found += is_rows(probed.classes[-1])
     assert found
 
 
-def test_what_is_said_to_be_uniform():
-    """Along every dimension of every value made of arrays that are the same along their first, or
-    their last.
-    """
+# x, y and z of the ops: u is the same along its first dimension, v along its last, o everywhere.
+UNIFORM = [("u", "u", "arg0"), ("v", "u", "o"), ("u", "v", "o"), ("v", "v", "arg0")]
+
+
+def of_uniform(arg0):
+    along = [lax.broadcast_in_dim(arg0, (4, 4), (dimension,)) for dimension in (1, 0)]
+    values = {"arg0": arg0, "o": np.full(4, 2.0), **dict(zip("uv", along, strict=True))}
+    operands = [[values[name] for name in names] for names in UNIFORM]
+    return [op(*three, np.full(4, 1, np.int32)) for three in operands for op in OPS.values()]
+
+
+def uniform_functions():
+    with jax.enable_x64(True):
+        traced = jax.jit(of_uniform).trace(jax.ShapeDtypeStruct((4,), float))
+        return traced.lower(lowering_platforms=("tpu",)).as_text()
+
+
+def uniform_texts():
     made = [
         "%u = stablehlo.broadcast_in_dim %arg0, dims = [1] : (tensor<4xf64>) -> tensor<4x4xf64>",
         "%v = stablehlo.broadcast_in_dim %arg0, dims = [0] : (tensor<4xf64>) -> tensor<4x4xf64>",
         "%o = stablehlo.constant dense<2.0> : tensor<4xf64>",
         "%i = stablehlo.constant dense<1> : tensor<4xi32>",
     ]
-    for x, y, z in [("u", "u", "arg0"), ("v", "u", "o"), ("u", "v", "o"), ("v", "v", "arg0")]:
+    for x, y, z in UNIFORM:
         names = {"x": f"%{x}", "y": f"%{y}", "z": f"%{z}", "i": "%i"}
-        made += [line for k, name in enumerate(OPS) for line in lines(name, f"{x}{y}{k}_", **names)]
-    text = "\n".join(["func.func @main(%arg0: tensor<4xf64>) {", *CONSTANTS, *made, "return }"])
-    code = mlir.parse(text)
+        made += [
+            line for k, name in enumerate(TEXTS) for line in lines(name, f"{x}{y}{k}_", **names)
+        ]
+    return "\n".join(["func.func @main(%arg0: tensor<4xf64>) {", *made, "return }"])
+
+
+@pytest.mark.parametrize(("text", "count"), [(uniform_functions, 100), (uniform_texts, 10)])
+def test_what_is_said_to_be_uniform(text, count):
+    """Along every dimension of every value made of arrays that are the same along their first, or
+    their last.
+    """
+    code = mlir.parse(text())
+    inline_calls(code)
     main = mlir.main_function(code)
     kernels.populate(code)
     values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
     claimed = [
         (v, d) for v in values for d, n in enumerate(mlir.shape(v)) if n > 1 and is_uniform(v, d)
     ]
-    assert len(claimed) > 100
+    assert len(claimed) > count
     kernels.strip(code)
     set_results(main, [v for v, _ in claimed], [])
     for (_, dim), found in zip(

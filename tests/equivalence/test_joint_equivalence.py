@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hlo_surgery as hs
+from tests.by_definition import flat
 from tests.equivalence.test_equivalence import assert_gradient, batch_arguments, unless_pooled
 from tests.equivalence.test_generator import on_host, precision, room_for, scale
 from tests.programs.program_strategies import plannings, programs
@@ -47,10 +48,6 @@ def statistics(program, weighted):
             "gram": hs.gram(),
         }
     return asked | ({"variance": hs.variance()} if program.batch > 1 else {})
-
-
-def flat(tree):
-    return np.concatenate([g.reshape(len(g), -1) for g in jax.tree.leaves(tree)], axis=1)
 
 
 def expected(examples, d):

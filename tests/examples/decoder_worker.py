@@ -14,7 +14,7 @@ import jax
 from examples.decoder import axes
 from examples.decoder.run import Settings
 from examples.decoder.train import train
-from tests.meshes.process_pairs import join
+from tests.meshes.processes import join
 
 STEPS = 3
 

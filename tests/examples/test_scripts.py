@@ -2,11 +2,8 @@
 
 import importlib
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
 
 # By example its arguments, and what it must print.
 SMALL = {

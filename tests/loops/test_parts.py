@@ -132,16 +132,6 @@ def test_every_example_counts_once(gradient, each):
             np.testing.assert_allclose(means[kind][name], values.mean(0), atol=1e-5 * scale)
 
 
-def rows(labels):
-    return jnp.arange(len(labels))
-
-
-def step(params, places, h, labels):
-    """One step of a decoder, and what it loses at these places."""
-    h = jnp.tanh(h @ params["turn"] + params["table"][labels])
-    return h, -jax.nn.log_softmax(h @ params["head"])[places, labels]
-
-
 MAX_NORM = 0.5
 REAL = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 STATISTIC = hs.clipped_mean(MAX_NORM)

@@ -12,8 +12,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from hlo_surgery.estimators import NoiseScale
-from hlo_surgery.statistics.directions import TopDirections
+from tests.by_definition import length, noise_scale, top_directions, weighted, weighted_squares
 
 MAX_NORM = 0.1
 STATISTICS = {
@@ -142,44 +141,25 @@ def expected(model):
     gradient.
     """
     gradients = _examples(model)
-    norms = np.sqrt(sum((g.reshape(len(g), -1) ** 2).sum(1) for g in gradients.values()))
+    norms = length(gradients)
     weights = np.minimum(1, MAX_NORM / norms)
     over = {
         "second_moment": lambda g: (g**2).mean(0),
-        "clipped_mean": lambda g: np.tensordot(weights, g, 1) / len(g),
         "mean_of_tanh": lambda g: np.tanh(g).mean(0),
         "variance": lambda g: g.var(0, ddof=1),
         "sum_of": lambda g: np.tensordot((g.reshape(len(g), -1) ** 2).sum(1), g, 1),
-        "clipped_squares": lambda g: np.tensordot(weights**2, g**2, 1) / len(g),
-        "weighted_squares": lambda g: np.tensordot((MAX_NORM + norms) ** -2, g**2, 1) / len(g),
     }
     found = {name: {k: of(g) for k, g in gradients.items()} for name, of in over.items()}
     of_all = {
         "norms": norms,
+        "clipped_mean": weighted(weights, gradients),
+        "clipped_squares": weighted_squares(weights, gradients),
+        "weighted_squares": weighted_squares(1 / (MAX_NORM + norms), gradients),
         "sum_of_all": np.tensordot(norms**2, gradients["v"], 1),
-        "noise_scale": _noise(gradients),
-        "top_directions": _top_directions(gradients),
+        "noise_scale": noise_scale(gradients),
+        "top_directions": top_directions(gradients, 2),
     }
     return {k: g.mean(0) for k, g in gradients.items()}, found | of_all
-
-
-def _rows(gradients):
-    return np.concatenate([g.reshape(len(g), -1) for g in gradients.values()], 1)
-
-
-def _noise(gradients):
-    rows = _rows(gradients)
-    variance = rows.var(0, ddof=1).sum()
-    return NoiseScale(variance, (rows.mean(0) ** 2).sum() - variance / len(rows))
-
-
-def _top_directions(gradients):
-    left, values, right = np.linalg.svd(_rows(gradients), full_matrices=False)
-    signs = np.sign(left[np.abs(left).argmax(0), range(len(values))])
-    top = (signs * right.T).T[:2]
-    ends = np.cumsum([g[0].size for g in gradients.values()])[:-1]
-    parts = zip(gradients.items(), np.split(top, ends, 1), strict=True)
-    return TopDirections(values[:2], {k: x.reshape(2, *g.shape[1:]) for (k, g), x in parts})
 
 
 def _examples(model):

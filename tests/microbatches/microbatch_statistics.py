@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.estimators import NoiseScale
+from tests.by_definition import length, noise_scale, weighted, weighted_squares
 from tools.exactness.projections_by_definition import projections_of
 
 B, WIDTH, LAYERS, BOUND = 6, 5, 2, 0.3
@@ -20,7 +20,7 @@ def draw(seed, *shape):
 
 
 PARAMS = {"w": draw(0, LAYERS, WIDTH, WIDTH) / 2, "v": draw(1, WIDTH)}
-X, WEIGHTS = draw(2, B, WIDTH), np.array([1, 0.5, 0, 2, 1, 0.25], np.float32)
+X = draw(2, B, WIDTH)
 DIRECTION = jax.tree.map(np.cos, PARAMS)
 
 
@@ -67,6 +67,28 @@ REWEIGHTING = {
 }
 
 
+def below_the_median(norms):
+    """Weights of which each rests on the norms of all."""
+    return jnp.minimum(1, jnp.median(norms) / norms)
+
+
+def of_places(norms):
+    """Another weight for each place in the batch."""
+    return (1 + jnp.arange(norms.size)) / norms.max()
+
+
+# Of these a step does not have what it takes.
+OF_THE_WHOLE = {
+    "products with the mean": hs.inner_products("mean"),
+    "products by parameter": hs.inner_products("mean", per="parameter"),
+    "median": hs.weighted_mean(below_the_median),
+    "places": hs.weighted_mean(of_places, per="parameter"),
+    "squares of places": hs.weighted_second_moment(of_places, per="parameter"),
+    **{name: REWEIGHTING[name] for name in ("clipped", "norms")},
+    "squares": hs.second_moment(),
+}
+
+
 @cache
 def gradients_of(each):
     """Of all examples, compiled once."""
@@ -80,61 +102,45 @@ def examples(each=one, x=X):
         return jax.tree.map(np.asarray, gradients_of(each)(p, x.astype(np.float64)))
 
 
-def size_of(g):
-    return len(jax.tree.leaves(g)[0])
+def product(x, d):
+    return np.tensordot(x, d, x.ndim - 1)
 
 
-def norm(g, ord=2):
-    rows = [x.reshape(len(x), -1) for x in jax.tree.leaves(g)]
-    return np.linalg.norm(np.concatenate(rows, 1), ord, 1)
+def mean_over(g, phi):
+    return jax.tree.map(lambda x: phi(x).mean(0), g)
 
 
-def along(real, x):
-    return real.reshape(-1, *[1] * (x.ndim - 1))
-
-
-def mean_over(g, phi, real):
-    return jax.tree.map(lambda x: np.sum(phi(x) * along(real, x), 0) / real.sum(), g)
-
-
-def counted(x, real):
-    return np.histogram(x[real > 0], np.array([-1e9, -0.1, 0.1, 1e9]))[0]
-
-
-def noise(g, real):
-    """The trace of the covariance, and the square of the mean without what is noise in it."""
-    kept = np.concatenate([x[real > 0].reshape(int(real.sum()), -1) for x in jax.tree.leaves(g)], 1)
-    variance = kept.var(0, ddof=1).sum()
-    return NoiseScale(variance, (kept.mean(0) ** 2).sum() - variance / len(kept))
-
-
-def expected(g, real=None):
-    """All statistics of these examples' gradients, or of those that are real."""
-    real = np.ones(size_of(g)) if real is None else real
-    weights = BOUND / np.maximum(BOUND, norm(g))
-    inner = jax.tree.map(lambda x, d: np.tensordot(x, d, x.ndim - 1), g, DIRECTION)
+def expected(g):
+    """All statistics of these examples' gradients."""
+    weights = BOUND / np.maximum(BOUND, length(g))
+    inner = jax.tree.map(product, g, DIRECTION)
+    with_mean = jax.tree.map(lambda x: product(x, x.mean(0)), g)
+    median = np.asarray(below_the_median(length(g)))
+    places = jax.tree.map(lambda x: np.asarray(of_places(length([x]))), g)
     return {
-        "squares": mean_over(g, np.square, real),
-        "cosines": mean_over(g, np.cos, real),
-        "norms": norm(g) * real,
-        "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(len(x), -1).sum(1) * real, g),
-        "own": jax.tree.map(lambda x: x * along(real, x), g),
+        "squares": mean_over(g, np.square),
+        "cosines": mean_over(g, np.cos),
+        "norms": length(g),
+        "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(len(x), -1).sum(1), g),
+        "own": g,
         "projected": {
-            name: projections_of(x * along(real, x), 3, 0, i)
-            for i, (name, x) in enumerate(sorted(g.items()))
+            name: projections_of(x, 3, 0, i) for i, (name, x) in enumerate(sorted(g.items()))
         },
-        "variance": jax.tree.map(lambda x: np.var(x[real > 0], 0), g),
-        "unbiased": jax.tree.map(lambda x: np.var(x[real > 0], 0, ddof=1), g),
-        "counts": jax.tree.map(lambda x: counted(x, real), g),
-        "columns": jax.tree.map(lambda x: np.tensordot(real, np.cos(x.sum(1)), 1), g),
-        "clipped squares": jax.tree.map(
-            lambda x: np.tensordot(weights**2 * real, x**2, 1) / real.sum(), g
-        ),
-        "noise": noise(g, real),
-        "noise by parameter": jax.tree.map(lambda x: noise(x, real), g),
-        "whole": np.tensordot(real, np.cos(g["w"].sum((2, 3)) * g["v"].sum(1, keepdims=True)), 1),
-        "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
-        "products": sum(jax.tree.leaves(inner)) * real,
+        "variance": jax.tree.map(lambda x: np.var(x, 0), g),
+        "unbiased": jax.tree.map(lambda x: np.var(x, 0, ddof=1), g),
+        "counts": jax.tree.map(lambda x: np.histogram(x, [-1e9, -0.1, 0.1, 1e9])[0], g),
+        "columns": jax.tree.map(lambda x: np.cos(x.sum(1)).sum(0), g),
+        "clipped": weighted(weights, g),
+        "clipped squares": weighted_squares(weights, g),
+        "noise": noise_scale(g),
+        "noise by parameter": jax.tree.map(noise_scale, g),
+        "products with the mean": sum(jax.tree.leaves(with_mean)),
+        "products by parameter": with_mean,
+        "median": weighted(median, g),
+        "places": jax.tree.map(weighted, places, g),
+        "squares of places": jax.tree.map(weighted_squares, places, g),
+        "whole": np.cos(g["w"].sum((2, 3)) * g["v"].sum(1, keepdims=True)).sum(0),
+        "products": sum(jax.tree.leaves(inner)),
     }
 
 

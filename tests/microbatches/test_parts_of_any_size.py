@@ -10,19 +10,16 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from tests.by_definition import length
 from tests.microbatches import test_microbatches
 from tests.microbatches.microbatch_statistics import (
-    BOUND,
+    OF_THE_WHOLE,
     assert_right,
     examples,
-    norm,
+    expected,
 )
-from tests.microbatches.microbatch_statistics import (
-    PARAMS as PARAMS_OF_STEPS,
-)
-from tests.microbatches.microbatch_statistics import (
-    X as X_OF_STEPS,
-)
+from tests.microbatches.microbatch_statistics import PARAMS as PARAMS_OF_STEPS
+from tests.microbatches.microbatch_statistics import X as X_OF_STEPS
 
 B, D = 12, 3
 PARAMS = {
@@ -33,9 +30,9 @@ X = jnp.sin(jnp.arange(B * D) ** 1.3).reshape(B, D)
 close = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6)
 
 
-def biased(p, x, weight=1.0):
+def biased(p, x):
     """Its gradient by b has a constant in each row."""
-    return jnp.mean(jnp.sum((jnp.tanh(x @ p["w"]) + weight * p["b"] - x) ** 2, -1))
+    return jnp.mean(jnp.sum((jnp.tanh(x @ p["w"]) + p["b"] - x) ** 2, -1))
 
 
 def inner(p, x):
@@ -47,8 +44,8 @@ def penalty(p):
     return 0.1 * sum(jnp.sum(leaf**2) for leaf in p.values())
 
 
-def penalised(p, x, weight=1.0):
-    return inner(p, x) + weight * penalty(p)
+def penalised(p, x):
+    return inner(p, x) + penalty(p)
 
 
 def added(*trees):
@@ -59,13 +56,13 @@ def times(tree, number):
     return jax.tree.map(lambda leaf: leaf * number, tree)
 
 
-def of_parts(*sizes, total=B, weigh=lambda n: n / B):
+def of_parts(*sizes):
     """A gradient of each part, added up with weights by its size."""
 
     def made(loss, p, x):
         ends = np.cumsum((0, *sizes))
         parts = [x[i:j] for i, j in pairwise(ends)]
-        return added(*(times(jax.grad(loss)(p, rows), weigh(len(rows))) for rows in parts))
+        return added(*(times(jax.grad(loss)(p, rows), len(rows) / B) for rows in parts))
 
     return made
 
@@ -152,62 +149,9 @@ def test_each_has_its_share(name, loss):
 CASES = test_microbatches.CASES
 
 
-def below_the_median(norms):
-    """Weights of which each rests on the norms of all."""
-    return jnp.minimum(1, jnp.median(norms) / norms)
-
-
-def of_norms(norms):
-    """Another weight for each place in the batch."""
-    return (1 + jnp.arange(norms.size)) / norms.max()
-
-
-STATISTICS = {
-    "products": hs.inner_products("mean"),
-    "products by parameter": hs.inner_products("mean", per="parameter"),
-    "median": hs.weighted_mean(below_the_median),
-    "places": hs.weighted_mean(of_norms, per="parameter"),
-    "squares of places": hs.weighted_second_moment(of_norms, per="parameter"),
-    "clipped": hs.clipped_mean(BOUND),
-    "norms": hs.norms(),
-    "squares": hs.second_moment(),
-}
-
-
-def product(x, d):
-    return np.tensordot(x, d, x.ndim - 1)
-
-
-def expected(g, real=None):
-    """All of them, of these examples' gradients, or of those that are real."""
-    leaves = jax.tree.leaves(g)
-    real = np.ones(len(leaves[0])) if real is None else real
-    count = real.sum()
-
-    def mean(weights, x):
-        return np.tensordot(weights * real, x, 1) / count
-
-    ones = np.ones_like(real)
-    each = jax.tree.map(lambda x: product(x, mean(ones, x)) * real, g)
-    norms = norm(g) * real
-    alone = jax.tree.map(lambda x: norm([x]) * real, g)
-    return {
-        "products": sum(jax.tree.leaves(each)),
-        "products by parameter": each,
-        "median": jax.tree.map(partial(mean, np.asarray(below_the_median(norms))), g),
-        "places": jax.tree.map(lambda n, x: mean(np.asarray(of_norms(n)), x), alone, g),
-        "squares of places": jax.tree.map(
-            lambda n, x: mean(np.asarray(of_norms(n)) ** 2, x**2), alone, g
-        ),
-        "clipped": jax.tree.map(partial(mean, BOUND / np.maximum(BOUND, norm(g))), g),
-        "norms": norms,
-        "squares": jax.tree.map(lambda x: mean(ones, x**2), g),
-    }
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_form(name, steps_taken):
-    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=STATISTICS)
+    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=OF_THE_WHOLE)
     gradient, found = f(PARAMS_OF_STEPS, X_OF_STEPS)
     own = examples(test_microbatches.recurrent) if name == "recurrent" else examples()
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
@@ -223,3 +167,68 @@ def test_a_loss_in_a_loop_that_is_unrolled_whole():
     found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(PARAMS, X)[1]
     alone = [jax.grad(lambda p, b=b: p["b"][0] * inner(p, X[b : b + 1]))(PARAMS) for b in range(B)]
     jax.tree.map(close, found, jax.tree.map(lambda *each: jnp.stack(each), *alone))
+
+
+# Six examples, and a number of which the loss has the penalty alone.
+P, SIX = PARAMS | {"c": jnp.float32(0.7)}, X[:6]
+
+
+def out(p, x):
+    """[..., D]: linear in b, so that its gradient rests on no example."""
+    return jnp.tanh(x @ p["w"]) + p["b"]
+
+
+def linear(p, x):
+    return jnp.mean(out(p, x)) + penalty(p)
+
+
+def of_parts_of_two_sizes(p, x):
+    return added(jax.grad(linear)(p, x[:2]), jax.grad(linear)(p, x[2:]))
+
+
+def of_weighted_parts(p, x):
+    one, two = jax.grad(linear)(p, x[:3]), jax.grad(linear)(p, x[3:])
+    return added(times(one, 0.3), times(two, 0.7))
+
+
+def of_weighted_steps(p, x):
+    def step(total, rows):
+        x, weight = rows
+        return added(total, times(jax.grad(linear)(p, x), weight)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    return lax.scan(step, zeros, (x.reshape(3, 2, D), jnp.arange(1.0, 4.0)))[0]
+
+
+def fading(p, x):
+    """What came before counts half at each step."""
+
+    def step(total, rows):
+        return added(times(total, 0.5), jax.grad(linear)(p, rows)), None
+
+    return lax.scan(step, jax.tree.map(jnp.zeros_like, p), x.reshape(3, 2, D))[0]
+
+
+# Gradients of microbatches, each example's weight, and how often the penalty is in it.
+ADDED = {
+    "parts of two sizes": (of_parts_of_two_sizes, [1 / 2] * 2 + [1 / 4] * 4, 2.0),
+    "weighted parts": (of_weighted_parts, [0.1] * 3 + [0.7 / 3] * 3, 1.0),
+    "weighted steps": (of_weighted_steps, [0.5, 0.5, 1.0, 1.0, 1.5, 1.5], 6.0),
+    "fading steps": (fading, [0.125, 0.125, 0.25, 0.25, 0.5, 0.5], 1.75),
+}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "loop"])
+@pytest.mark.parametrize("name", ADDED)
+def test_penalties_of_microbatches_are_everybodys(name, strategy):
+    made, weights, often = ADDED[name]
+    asked = {"each": hs.per_example(), "norms": hs.norms()}
+    plain, found = hs.rewrite(made, batch_argnums=1, statistics=asked, strategy=strategy)(P, SIX)
+
+    def share(p, row, weight):
+        return 6 * weight * jnp.mean(out(p, row)) + often * penalty(p)
+
+    own = jax.vmap(jax.grad(share), (None, 0, 0))(P, SIX, jnp.asarray(weights))
+    jax.tree.map(close, found["each"], own)
+    jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, own)
+    close(found["norms"], length(own))

@@ -161,10 +161,6 @@ def attention(p, x, y):
     return jnp.mean((h.mean(1) @ p["v"] - y) ** 2)
 
 
-def convolution(p, x, y):
-    return jnp.mean((jnp.tanh(convolved(x, p["w"]) + p["b"]).max(1) @ p["v"] - y) ** 2)
-
-
 def deep(p, x, y):
     layers = jnp.stack([p["v"] @ p["v"].T] * 3)
     h, _ = lax.scan(jax.checkpoint(lambda h, w: (jnp.tanh(h @ w), None)), hidden(p, x), layers)

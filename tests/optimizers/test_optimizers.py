@@ -12,6 +12,7 @@ from tests.optimizers.optimizer_references import private_sgd
 from tests.optimizers.optimizer_runs import (
     LEAVES,
     MAX_NORM,
+    SIZE,
     STEPS,
     assert_within,
     drawn,
@@ -132,3 +133,22 @@ def accumulated(inner, batches):
             params = optax.apply_updates(params, updates)
         found.append(params)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+PARAMS = tree_of(LEAVES, jnp.float32)
+FOUND = statistics_of([x[0] for x in drawn()], jnp.float32)
+OPTIMIZERS = {name: optimizer_of(name, 0.01) for name in NAMES} | {
+    "dp_sgd": ho.dp_sgd(0.1, MAX_NORM, 1.0, seed=0)
+}
+NEEDY = [
+    (name, statistic) for name, of in OPTIMIZERS.items() for statistic in of.required_statistics
+]
+
+
+@pytest.mark.parametrize(("name", "statistic"), NEEDY)
+def test_a_missing_statistic_is_named(name, statistic):
+    """It is an error, and not other training."""
+    own = OPTIMIZERS[name]
+    for optimizer in (own, optax.chain(optax.clip(1.0), own), ho.multi_steps(own, 2)):
+        with pytest.raises(TypeError, match=statistic):
+            optimizer.update(FOUND["gradient"], optimizer.init(PARAMS), PARAMS, batch_size=SIZE)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import hlo_surgery as hs
@@ -17,7 +18,7 @@ from tests.optimizers.optimizer_runs import (
     followed,
     trained,
 )
-from tests.training.training_models import SIZE
+from tests.training.training_runs import SIZE
 
 MULTIPLIER, COUNT = 1.3, 40_000
 # Of a statistic that is about normal: one sound sample in 1.7 million is further off, and the seeds
@@ -129,5 +130,24 @@ def test_an_example_that_is_not_finite_moves_nothing(make):
     np.testing.assert_array_equal(moved[1], moved[2])
 
 
-def private(seed):
-    return ho.private_gradient(1.0, 1.0, seed)
+STILL, FROZEN, TRAINED = optax.set_to_zero(), {"w": True, "b": False}, {"w": False, "b": True}
+PLACES = {
+    "multi_transform": lambda optimizer: optax.multi_transform(
+        {"frozen": STILL, "trained": optimizer}, {"w": "frozen", "b": "trained"}
+    ),
+    "behind": lambda optimizer: optax.chain(optimizer, optax.masked(STILL, FROZEN)),
+    "masked": lambda optimizer: optax.chain(
+        optax.masked(STILL, FROZEN), optax.masked(optimizer, TRAINED)
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_what_is_frozen_stays(place):
+    """Whatever noise the others have."""
+    optimizer = place(ho.dp_sgd(0.1, 1.0, 1.0, seed=0))
+    gradient = {"w": jnp.full((3, 2), 0.3), "b": jnp.zeros(2)}
+    given = {"grad": gradient, "clipped_mean": gradient, "batch_size": 4}
+    updates, _ = optimizer.update(gradient, optimizer.init(gradient), gradient, **given)
+    assert not np.any(updates["w"])
+    assert np.all(np.asarray(updates["b"]) != 0)

@@ -3,8 +3,8 @@
 A layer takes (scope, x, axes), where `axes` names x's dimensions by letters: N the examples, L or H
 and W positions, C features. It returns the new x and its axes. To add a layer: write the function
 and decorate it with the axes it accepts ("C" features, "LC" tokens, "HWC" images), and with those
-it `gives` where it changes them; `kinked=True` keeps it from low precision, where two correct
-evaluations may take different sides of the kink.
+it `gives` where it changes them, or give several of one line to `layers`; `kinked=True` keeps it
+from low precision, where two correct evaluations may take different sides of the kink.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,13 @@ def layer(accepts=ANY, gives="", kinked=False):
         return function
 
     return register
+
+
+def layers(functions, accepts=ANY, kinked=False):
+    """By name, functions of (scope, x, axes) that keep the axes and return x alone."""
+    for name, function in functions.items():
+        kept = lambda s, x, axes, function=function: (function(s, x, axes), axes)  # noqa: E731
+        LAYERS[name] = Layer(kept, tuple(accepts.split()), "", kinked)
 
 
 def features_last(axes):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.programs.layer_table import layer, per_feature, times, width
+from tests.programs.layer_table import layer, layers, per_feature, times, width
 
 # --- sums of the batch's own data, which are constants of the batch
 
@@ -36,61 +36,49 @@ def scaled_by_a_count(s, x, axes):
 # --- stacks of weights of which a scan takes a part
 
 
-def scan_over(weights, x, axes):
-    return lax.scan(lambda h, w: (jnp.tanh(times(h, w, axes)), None), x, weights)[0], axes
+def scan_over(chosen):
+    """A scan over what is chosen of a stack of one more than there are examples."""
+
+    def layer(s, x, axes):
+        stack = s.param(s.batch + 1, width(x, axes), width(x, axes))
+        step = lambda h, w: (jnp.tanh(times(h, w, axes)), None)  # noqa: E731
+        return lax.scan(step, x, chosen(s, stack))[0]
+
+    return layer
 
 
-def stack(s, x, axes):
-    return s.param(s.batch + 1, width(x, axes), width(x, axes))
+def padded(s, stack):
+    return jnp.pad(stack[:1], ((0, 1), (0, 0), (0, 0)), constant_values=0.1)
 
 
-@layer()
-def scan_over_the_first_layers(s, x, axes):
-    return scan_over(stack(s, x, axes)[: s.batch], x, axes)
-
-
-@layer()
-def scan_over_the_last_layers(s, x, axes):
-    return scan_over(stack(s, x, axes)[1:], x, axes)
-
-
-@layer()
-def scan_over_every_other_layer(s, x, axes):
-    return scan_over(stack(s, x, axes)[::2], x, axes)
-
-
-@layer()
-def scan_over_chosen_layers(s, x, axes):
-    return scan_over(stack(s, x, axes)[np.arange(s.batch)[::-1]], x, axes)
-
-
-@layer()
-def scan_over_padded_layers(s, x, axes):
-    padded = jnp.pad(stack(s, x, axes)[:1], ((0, 1), (0, 0), (0, 0)), constant_values=0.1)
-    return scan_over(padded, x, axes)
+layers(
+    {
+        "scan_over_the_first_layers": scan_over(lambda s, stack: stack[: s.batch]),
+        "scan_over_the_last_layers": scan_over(lambda s, stack: stack[1:]),
+        "scan_over_every_other_layer": scan_over(lambda s, stack: stack[::2]),
+        "scan_over_chosen_layers": scan_over(lambda s, stack: stack[np.arange(s.batch)[::-1]]),
+        "scan_over_padded_layers": scan_over(padded),
+    }
+)
 
 
 # --- padding that goes between, or cuts
 
 
-@layer()
-def pad_between_features(s, x, axes):
-    zero = jnp.zeros((), x.dtype)
-    return lax.pad(x, zero, [(0, 0, 1) if a == "C" else (0, 0, 0) for a in axes]), axes
+def pad(of, turns=(0, 0, 1)):
+    """Of the dimensions named: low, high and in between."""
+    return lambda s, x, axes: lax.pad(
+        x, jnp.zeros((), x.dtype), [turns if a in of else (0, 0, 0) for a in axes]
+    )
 
 
-@layer()
-def pad_by_turning_features(s, x, axes):
+def turned_features(s, x, axes):
     """As many features as before, each one place on."""
-    zero = jnp.zeros((), x.dtype)
-    return lax.pad(x, zero, [(1, -1, 0) if a == "C" else (0, 0, 0) for a in axes]) + 0.5 * x, axes
+    return pad("C", (1, -1, 0))(s, x, axes) + 0.5 * x
 
 
-@layer("LC HWC")
-def pad_positions(s, x, axes):
-    zero = jnp.zeros((), x.dtype)
-    return lax.pad(x, zero, [(1, 0, 1) if a in "LHW" else (0, 0, 0) for a in axes]), axes
-
+layers({"pad_between_features": pad("C"), "pad_by_turning_features": turned_features})
+layers({"pad_positions": pad("LHW", (1, 0, 1))}, "LC HWC")
 
 # --- masks that are constants
 

@@ -1,11 +1,11 @@
-"""Layers with loops and branches: stacked weights, a weight at each step, Shared predicates."""
+"""Layers with loops and branches: stacked weights, a weight at each step, scans over positions."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.programs.layer_table import layer, per_feature, times, width
+from tests.programs.layer_table import layer, layers, per_feature, times, width
 
 
 def steps(s):
@@ -81,40 +81,31 @@ def scan_over_cumulated_weights(s, x, axes):
     return lax.scan(step, (x, jnp.zeros_like(weights[0])), weights)[0][0], axes
 
 
-def fori_over_slices(s, x, axes, index, slices, trips):
-    c = width(x, axes)
-    weights = s.param(slices, c, c)
+def over_slices(index, slices, trips):
+    """At each step the slice of this number."""
 
-    def step(i, h):
-        return jnp.tanh(times(h, lax.dynamic_index_in_dim(weights, index(i), keepdims=False), axes))
+    def layer(s, x, axes):
+        c = width(x, axes)
+        weights = s.param(slices, c, c)
 
-    return lax.fori_loop(0, trips, step, x), axes
+        def step(i, h):
+            w = lax.dynamic_index_in_dim(weights, index(i), keepdims=False)
+            return jnp.tanh(times(h, w, axes))
 
+        return lax.fori_loop(0, trips, step, x)
 
-@layer()
-def slices_from_the_last(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: 2 - i, 3, 3)
-
-
-@layer()
-def slices_halves_exchanged(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: jnp.where(i < 2, i + 2, i - 2), 4, 4)
+    return layer
 
 
-@layer()
-def slices_some_twice(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: jnp.minimum(i, 1), 3, 3)
-
-
-@layer()
-def slices_that_clamp(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: i + 1, 3, 3)
-
-
-@layer()
-def slices_not_all(s, x, axes):
-    return fori_over_slices(s, x, axes, lambda i: i, 3, 2)
-
+layers(
+    {
+        "slices_from_the_last": over_slices(lambda i: 2 - i, 3, 3),
+        "slices_halves_exchanged": over_slices(lambda i: jnp.where(i < 2, i + 2, i - 2), 4, 4),
+        "slices_some_twice": over_slices(lambda i: jnp.minimum(i, 1), 3, 3),
+        "slices_that_clamp": over_slices(lambda i: i + 1, 3, 3),
+        "slices_not_all": over_slices(lambda i: i, 3, 2),
+    }
+)
 
 # --- one weight at each step
 
@@ -242,3 +233,113 @@ def branch_on_step(s, x, axes):
     return lax.scan(
         lambda h, i: (lax.switch(i % 3, branches, h), None), x, jnp.arange(steps(s) + 1)
     )[0], axes
+
+
+# --- recurrent networks, whose weights are used at each position
+
+
+def over_positions(step, start, x, axes, **options):
+    """Scan `step` over the positions of x [.., L, ..]; its outputs stand where x's positions
+    stood.
+    """
+    at = axes.index("L")
+    return jnp.moveaxis(lax.scan(step, start, jnp.moveaxis(x, at, 0), **options)[1], 0, at), axes
+
+
+def state(s, x, axes):
+    """Zeros for the hidden features of each example, and the axes of a step."""
+    inner = axes.replace("L", "")
+    return jnp.zeros(
+        [s.knob if a == "C" else x.shape[axes.index(a)] for a in inner], x.dtype
+    ), inner
+
+
+def recurrence(s, x, inner, axes):
+    w, u = s.weight(s.knob, s.knob), s.param(width(x, axes), s.knob)
+
+    def step(h, xt):
+        h = jnp.tanh(times(h, w, inner) + times(xt, u, inner))
+        return h, h
+
+    return step
+
+
+def rnn(wrap=lambda step: step, **options):
+    def layer(s, x, axes):
+        start, inner = state(s, x, axes)
+        step = wrap(recurrence(s, x, inner, axes))
+        return over_positions(step, start, x, axes, **options)[0]
+
+    return layer
+
+
+layers(
+    {
+        "rnn": rnn(),
+        "rnn_backwards": rnn(reverse=True),
+        "rnn_rematerialised": rnn(jax.checkpoint),
+        "rnn_unrolled": rnn(unroll=2),
+    },
+    "LC",
+)
+
+
+@layer("LC")
+def lstm(s, x, axes):
+    start, inner = state(s, x, axes)
+    gates = [(s.param(s.knob, s.knob), s.param(width(x, axes), s.knob)) for _ in range(4)]
+
+    def step(carry, xt):
+        h, cell = carry
+        i, f, o, g = (times(h, w, inner) + times(xt, u, inner) for w, u in gates)
+        cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        return (h, cell), h
+
+    return over_positions(step, (start, start), x, axes)
+
+
+@layer("LC")
+def gru(s, x, axes):
+    start, inner = state(s, x, axes)
+    gates = [(s.param(s.knob, s.knob), s.param(width(x, axes), s.knob)) for _ in range(3)]
+
+    def step(h, xt):
+        update, reset = (
+            jax.nn.sigmoid(times(h, w, inner) + times(xt, u, inner)) for w, u in gates[:2]
+        )
+        w, u = gates[2]
+        h = (1 - update) * h + update * jnp.tanh(times(reset * h, w, inner) + times(xt, u, inner))
+        return h, h
+
+    return over_positions(step, start, x, axes)
+
+
+@layer("LC")
+def rnn_layers(s, x, axes):
+    """A scan over layers of scans over positions."""
+    c, inner = width(x, axes), axes.replace("L", "")
+    start = jnp.zeros([x.shape[axes.index(a)] for a in inner], x.dtype)
+
+    def one(xs, weights):
+        w, u = weights
+
+        def step(h, xt):
+            h = jnp.tanh(times(h, w, inner) + times(xt, u, inner))
+            return h, h
+
+        return over_positions(step, start, xs, axes)[0], None
+
+    return lax.scan(one, x, (s.param(2, c, c), s.param(2, c, c)))[0], axes
+
+
+@layer("LC")
+def linear_recurrence(s, x, axes):
+    """h_t = a_t h_(t-1) + x_t, as an associative scan."""
+    c = width(x, axes)
+    decay = jax.nn.sigmoid(times(x, s.weight(c, c), axes))
+
+    def joined(one, other):
+        return one[0] * other[0], other[0] * one[1] + other[1]
+
+    return lax.associative_scan(joined, (decay, x), axis=axes.index("L"))[1], axes

@@ -5,35 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.programs.layer_table import features_last, layer, per_feature, width
+from tests.programs.layer_table import features_last, layer, layers, per_feature, width
 
 # --- elementwise
 
-
-@layer()
-def tanh(s, x, axes):
-    return jnp.tanh(x), axes
-
-
-@layer()
-def gelu(s, x, axes):
-    return jax.nn.gelu(x), axes
-
-
-@layer(kinked=True)
-def relu(s, x, axes):
-    return jax.nn.relu(x), axes
-
-
-@layer(kinked=True)
-def clip(s, x, axes):
-    return jnp.clip(x, -0.5, 0.8), axes
-
-
-@layer(kinked=True)
-def threshold(s, x, axes):
-    return jnp.maximum(x, per_feature(s.param(width(x, axes)), axes)), axes
-
+layers({"tanh": lambda s, x, axes: jnp.tanh(x), "gelu": lambda s, x, axes: jax.nn.gelu(x)})
+layers(
+    {
+        "relu": lambda s, x, axes: jax.nn.relu(x),
+        "clip": lambda s, x, axes: jnp.clip(x, -0.5, 0.8),
+        "threshold": lambda s, x, axes: jnp.maximum(x, per_feature(s.param(width(x, axes)), axes)),
+    },
+    kinked=True,
+)
 
 # --- pooling
 
@@ -79,52 +63,31 @@ def rotate_axes(s, x, axes):
     return x.transpose(turn), "".join(axes[i] for i in turn)
 
 
-@layer()
-def pad_features(s, x, axes):
-    return jnp.pad(x, [(1, 1) if a == "C" else (0, 0) for a in axes], constant_values=0.5), axes
+def sliced(s, x, axes):
+    return lax.slice_in_dim(x, int(width(x, axes) > 1), None, axis=axes.index("C"))
 
 
-@layer()
-def slice_features(s, x, axes):
-    start = int(width(x, axes) > 1)
-    return lax.slice_in_dim(x, start, None, axis=axes.index("C")), axes
-
-
-@layer()
-def concat_features(s, x, axes):
-    return jnp.concatenate([x, jnp.sin(x)], axis=axes.index("C")), axes
-
-
-@layer()
-def reverse_features(s, x, axes):
-    return jnp.flip(x, axes.index("C")), axes
-
-
-@layer()
-def roll_features(s, x, axes):
-    return jnp.roll(x, 1, axes.index("C")), axes
-
-
-@layer()
-def split_features(s, x, axes):
-    doubled, _ = concat_features(s, x, axes)
+def gated_halves(s, x, axes):
+    doubled = jnp.concatenate([x, jnp.sin(x)], axis=axes.index("C"))
     a, b = jnp.split(doubled, 2, axis=axes.index("C"))
-    return a * jax.nn.sigmoid(b), axes
+    return a * jax.nn.sigmoid(b)
 
 
-@layer()
-def cumsum_features(s, x, axes):
-    return jnp.cumsum(x, axis=axes.index("C")), axes
-
-
-@layer()
-def softmax_features(s, x, axes):
-    return jax.nn.softmax(x, axis=axes.index("C")), axes
-
-
-@layer(kinked=True)
-def sort_features(s, x, axes):
-    return jnp.sort(x, axis=axes.index("C")), axes
+layers(
+    {
+        "pad_features": lambda s, x, axes: jnp.pad(
+            x, [(1, 1) if a == "C" else (0, 0) for a in axes], constant_values=0.5
+        ),
+        "slice_features": sliced,
+        "concat_features": lambda s, x, axes: jnp.concatenate([x, jnp.sin(x)], axes.index("C")),
+        "reverse_features": lambda s, x, axes: jnp.flip(x, axes.index("C")),
+        "roll_features": lambda s, x, axes: jnp.roll(x, 1, axes.index("C")),
+        "split_features": gated_halves,
+        "cumsum_features": lambda s, x, axes: jnp.cumsum(x, axis=axes.index("C")),
+        "softmax_features": lambda s, x, axes: jax.nn.softmax(x, axis=axes.index("C")),
+    }
+)
+layers({"sort_features": lambda s, x, axes: jnp.sort(x, axis=axes.index("C"))}, kinked=True)
 
 
 @layer(kinked=True)

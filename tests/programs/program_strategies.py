@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from tests.programs.random_layers import LAYERS
+from tests.programs.layer_table import LAYERS
 from tests.programs.random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from tests.programs.random_programs import LABELLED, Program, Step
 from tests.programs.random_weights import WEIGHTS

@@ -1,6 +1,6 @@
 """What lets examples meet, so that a gradient is no example's: layers, losses, transformations.
 
-Layers are as in random_layers.py. A mixing loss takes the rows [N] of the loss, a mixing of
+Layers are as in layer_table.py. A mixing loss takes the rows [N] of the loss, a mixing of
 gradients takes their tree.
 """
 
@@ -8,8 +8,28 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-MIXING_LAYERS = {}
-MIXING_LOSSES = {}
+# Of an array and the dimension of its examples.
+ALONG_BATCH = {
+    "batch_norm": lambda x, n: (
+        (x - x.mean(n, keepdims=True)) / jnp.sqrt(x.var(n, keepdims=True) + 0.1)
+    ),
+    "batch_centering": lambda x, n: jnp.sin(x - x.mean(n, keepdims=True)),
+    "softmax_over_batch": lambda x, n: jax.nn.softmax(x, axis=n),
+    "sort_over_batch": lambda x, n: jnp.sort(x, axis=n) + 0.5 * x,
+    "cumsum_over_batch": lambda x, n: jnp.cumsum(x, axis=n),
+    "minus_batch_maximum": lambda x, n: x - x.max(n, keepdims=True),
+    "roll_batch": lambda x, n: x + jnp.roll(x, 1, n),
+    "flip_batch": lambda x, n: x * jnp.flip(x, n),
+    "first_example_everywhere": lambda x, n: x * lax.slice_in_dim(x, 0, 1, axis=n),
+    "associative_scan_over_batch": lambda x, n: lax.associative_scan(jnp.add, jnp.sin(x), axis=n),
+}
+
+
+def keeping_axes(function):
+    return lambda s, x, axes: (function(x, axes.index("N")), axes)
+
+
+MIXING_LAYERS = {name: keeping_axes(function) for name, function in ALONG_BATCH.items()}
 MIXING_GRADIENTS = {}
 
 
@@ -25,17 +45,6 @@ def examples_first(x, axes):
     there = [axes.index("N"), *(i for i, a in enumerate(axes) if a != "N")]
     back = [there.index(i) for i in range(len(axes))]
     return x.transpose(there), back
-
-
-@named(MIXING_LAYERS)
-def batch_norm(s, x, axes):
-    n = axes.index("N")
-    return (x - x.mean(n, keepdims=True)) / jnp.sqrt(x.var(n, keepdims=True) + 0.1), axes
-
-
-@named(MIXING_LAYERS)
-def batch_centering(s, x, axes):
-    return jnp.sin(x - x.mean(axes.index("N"), keepdims=True)), axes
 
 
 @named(MIXING_LAYERS)
@@ -56,41 +65,6 @@ def attention_over_batch(s, x, axes):
     y, back = examples_first(x, axes)
     flat = y.reshape(y.shape[0], -1)
     return (jax.nn.softmax(flat @ flat.T) @ flat).reshape(y.shape).transpose(back), axes
-
-
-@named(MIXING_LAYERS)
-def softmax_over_batch(s, x, axes):
-    return jax.nn.softmax(x, axis=axes.index("N")), axes
-
-
-@named(MIXING_LAYERS)
-def sort_over_batch(s, x, axes):
-    return jnp.sort(x, axis=axes.index("N")) + 0.5 * x, axes
-
-
-@named(MIXING_LAYERS)
-def cumsum_over_batch(s, x, axes):
-    return jnp.cumsum(x, axis=axes.index("N")), axes
-
-
-@named(MIXING_LAYERS)
-def minus_batch_maximum(s, x, axes):
-    return x - x.max(axes.index("N"), keepdims=True), axes
-
-
-@named(MIXING_LAYERS)
-def roll_batch(s, x, axes):
-    return x + jnp.roll(x, 1, axes.index("N")), axes
-
-
-@named(MIXING_LAYERS)
-def flip_batch(s, x, axes):
-    return x * jnp.flip(x, axes.index("N")), axes
-
-
-@named(MIXING_LAYERS)
-def first_example_everywhere(s, x, axes):
-    return x * lax.slice_in_dim(x, 0, 1, axis=axes.index("N")), axes
 
 
 @named(MIXING_LAYERS)
@@ -158,11 +132,6 @@ def cumsum_over_batch_in_scan(s, x, axes):
 
 
 @named(MIXING_LAYERS)
-def associative_scan_over_batch(s, x, axes):
-    return lax.associative_scan(jnp.add, jnp.sin(x), axis=axes.index("N")), axes
-
-
-@named(MIXING_LAYERS)
 def state_from_example_to_example(s, x, axes):
     """A recurrence along the batch, as if the examples were its steps."""
 
@@ -183,34 +152,14 @@ def predecessor_of_each_example(s, x, axes):
     ), axes
 
 
-@named(MIXING_LOSSES)
-def squared_batch_mean(rows):
-    return rows.mean() ** 2
-
-
-@named(MIXING_LOSSES)
-def product_of_batch_sums(rows):
-    return rows.sum() * jnp.sin(rows).sum()
-
-
-@named(MIXING_LOSSES)
-def worst_row(rows):
-    return rows.max()
-
-
-@named(MIXING_LOSSES)
-def soft_worst_row(rows):
-    return jax.nn.logsumexp(rows)
-
-
-@named(MIXING_LOSSES)
-def batch_variance(rows):
-    return rows.var()
-
-
-@named(MIXING_LOSSES)
-def product_of_rows(rows):
-    return rows.prod()
+MIXING_LOSSES = {
+    "squared_batch_mean": lambda rows: rows.mean() ** 2,
+    "product_of_batch_sums": lambda rows: rows.sum() * jnp.sin(rows).sum(),
+    "worst_row": lambda rows: rows.max(),
+    "soft_worst_row": jax.nn.logsumexp,
+    "batch_variance": lambda rows: rows.var(),
+    "product_of_rows": lambda rows: rows.prod(),
+}
 
 
 def global_norm(grads):

@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.programs.random_layers import LAYERS, per_feature, times
+from tests.programs import (  # noqa: F401
+    layers_data,
+    layers_dense,
+    layers_loops,
+    layers_moves,
+)
+from tests.programs.layer_table import LAYERS, per_feature, times
 from tests.programs.random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from tests.programs.random_weights import WEIGHTS
 

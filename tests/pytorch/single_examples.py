@@ -44,7 +44,7 @@ def one_by_one(module, loss, *arguments):
     return {k: torch.stack(each) for k, each in zip(named, zip(*rows, strict=True), strict=True)}
 
 
-def assert_equal(found, expected, tolerance=1e-12):
+def assert_equal(found, expected):
     assert list(found) == list(expected)
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-12, atol=1e-12)

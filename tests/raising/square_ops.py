@@ -1,119 +1,122 @@
-"""StableHLO ops on arrays whose sizes are all 4: every dimension could be taken for any other.
+"""Ops on arrays whose sizes are all 4: every dimension could be taken for any other.
 
-`$x`, `$y`: 4x4xf64, `$z`: 4xf64, `$i`: 4xi32, `$n`: a scalar index, `$zero`: f64. A line makes one
-value.
+`OPS`: functions of x, y [4, 4], z [4] in float64 and i [4] in int32, which JAX lowers. `TEXTS`: ops
+that it does not make, by lines of one value each, of `$x`, `$y`, `$z` and `$i`.
 """
 
 import re
+from functools import partial
 
-SQUARE, LINE = "tensor<4x4xf64>", "tensor<4xf64>"
-PAIR = "({ ^bb0(%a: tensor<f64>, %b: tensor<f64>):\n"
-ADD = f"{PAIR} %s = stablehlo.add %a, %b : tensor<f64>\n stablehlo.return %s : tensor<f64> }})"
-TAKE = f"{PAIR} stablehlo.return %b : tensor<f64> }})"
-LESS = (
-    f"{PAIR} %c = stablehlo.compare LT, %a, %b : (tensor<f64>, tensor<f64>) -> tensor<i1>\n"
-    " stablehlo.return %c : tensor<i1> })"
-)
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
+from tests.axes.claim_rows import whole
+from tests.raising.op_snippets import adds
 
-def unary(name, attributes=""):
-    return f"stablehlo.{name} $x{attributes} : ({SQUARE}) -> {SQUARE}"
+ONE, ROW, COLUMN = np.int32(1), (1, 4), (4, 1)
+here = {"allow_negative_indices": False}
 
 
 def padded(low, high, interior):
-    how = f"low = {low}, high = {high}, interior = {interior}"
-    return f"stablehlo.pad $x, $zero, {how} : ({SQUARE}, tensor<f64>) -> {SQUARE}"
+    return lambda x, *_: lax.pad(x, 0.0, list(zip(low, high, interior, strict=True)))
 
 
-def dot(attributes, result=SQUARE):
-    return f"stablehlo.dot_general $x, $y, {attributes} : ({SQUARE}, {SQUARE}) -> {result}"
+def roll(x, *_):
+    return lax.concatenate([lax.slice(x, (1, 0), (4, 4)), lax.slice(x, (0, 0), (1, 4))], 0)
 
 
-def windowed(window, padding, region=ADD, more=""):
-    attributes = (
-        f"window_dimensions = array<i64: {window}>, padding = dense<{padding}> : "
-        f"tensor<2x2xi64>{more}"
-    )
-    return (
-        f'"stablehlo.reduce_window"($x, $zero) <{{{attributes}}}> {region} : ({SQUARE}, '
-        f"tensor<f64>) -> {SQUARE}"
-    )
+def halves(x, y, *_):
+    even, odd = lax.slice(x, (0, 0), (4, 4), (2, 1)), lax.slice(y, (1, 0), (4, 4), (2, 1))
+    return lax.concatenate([even, odd], 0)
 
 
-def gathered(
-    numbers, sizes, operand="$x", kind=SQUARE, result=SQUARE, index="$i", index_kind="tensor<4xi32>"
-):
-    attributes = (
-        f"dimension_numbers = #stablehlo.gather<{numbers}>, slice_sizes = array<i64: {sizes}>"
-    )
-    return (
-        f'"stablehlo.gather"({operand}, {index}) <{{{attributes}}}> : ({kind}, {index_kind}) '
-        f"-> {result}"
-    )
+def written(shape):
+    """At [1, 1], what holds as much as z in this shape."""
+    return lambda x, y, z, _: lax.dynamic_update_slice(x, lax.reshape(z, shape), (ONE, ONE), **here)
 
 
-def scattered(numbers, region, updates="$y", kind=SQUARE, index="$i", index_kind="tensor<4xi32>"):
-    attributes = f"<{{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>}}>"
-    types = f"({SQUARE}, {index_kind}, {kind}) -> {SQUARE}"
-    return f'"stablehlo.scatter"($x, {index}, {updates}) {attributes} {region} : {types}'
+def in_columns(i):
+    """Numbers as vectors of one."""
+    return lax.reshape(i, COLUMN)
 
 
-def sorted_along(dimension):
-    return (
-        f'"stablehlo.sort"($x) <{{dimension = {dimension} : i64}}> {LESS} : ({SQUARE}) -> {SQUARE}'
-    )
+def at_one(_):
+    return ONE[None]
 
 
-def written(update, kind, *starts):
-    types = f"({SQUARE}, {kind}, tensor<i32>, tensor<i32>) -> {SQUARE}"
-    return f"stablehlo.dynamic_update_slice $x, {update}, {', '.join(starts)} : {types}"
+def gathered(offset, collapsed, starts, sizes, batching=((), ()), at=in_columns):
+    numbers = lax.GatherDimensionNumbers(offset, collapsed, starts, *batching)
+    how = {"slice_sizes": sizes, "mode": "promise_in_bounds"}
+    return lambda x, y, z, i: lax.gather(x, at(i), numbers, **how)
 
 
-def reduced(dimension, region=ADD):
-    how = f"<{{dimensions = array<i64: {dimension}>}}>"
-    return f'"stablehlo.reduce"($x, $zero) {how} {region} : ({SQUARE}, tensor<f64>) -> {LINE}'
+def scattered(window, inserted, starts, batching=((), ()), at=in_columns, by=lax.scatter_add):
+    """Of y; row by row of z."""
+    numbers = lax.ScatterDimensionNumbers(window, inserted, starts, *batching)
+    add = partial(by, dimension_numbers=numbers, mode="promise_in_bounds")
+    return lambda x, y, z, i: add(x, at(i), y if window else z)
 
 
-def convolved(numbers, window, groups=(1, 1), lhs="4x4x1xf64", rhs="4x1x1xf64", result="4x4x1xf64"):
-    how = (
-        f"window = {{{window}}} {{feature_group_count = {groups[0]} : i64, batch_group_count = "
-        f"{groups[1]} : i64}}"
-    )
-    return (
-        f"stablehlo.reshape $x : ({SQUARE}) -> tensor<{lhs}>",
-        f"stablehlo.slice $y [0:4, 0:1] : ({SQUARE}) -> tensor<4x1xf64>",
-        f"stablehlo.reshape $1 : (tensor<4x1xf64>) -> tensor<{rhs}>",
-        f"stablehlo.convolution($0, $2) dim_numbers = {numbers}, {how} : (tensor<{lhs}>, "
-        f"tensor<{rhs}>) -> "
-        f"tensor<{result}>",
-    )
+def windowed(window, rows, columns, **more):
+    """`rows`, `columns`: the padding of both dimensions."""
+    return lambda x, *_: lax.reduce_window(x, 0.0, lax.add, window, (1, 1), (rows, columns), **more)
 
 
-ROWS = "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1"
-COLUMNS = (
-    "offset_dims = [0], collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1"
-)
-ONTO_ROWS = (
-    "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = "
-    "[0], index_vector_dim = 1"
-)
-ONTO_COLUMNS = (
-    "update_window_dims = [0], inserted_window_dims = [1], "
-    "scatter_dims_to_operand_dims = [1], index_vector_dim = 1"
-)
+def strided_rows(x, *_):
+    return lax.reduce_window(x, 0.0, lax.add, (1, 1), (2, 1), ((2, 1), (0, 0)))
+
+
+def reduced(dimension, by=lax.add):
+    return lambda x, *_: lax.reduce(x, 0.0, by, (dimension,))
+
+
+def last(_, new):
+    return new
+
+
+def contracted(lhs, rhs, *batching):
+    return lambda x, y, *_: lax.dot_general(x, y, ((lhs, rhs), batching or ((), ())))
+
+
+def convolved(numbers, padding=(0, 0), lhs=(4, 4, 1), **groups):
+    """With the first column of y."""
+
+    def function(x, y, *_):
+        kernel = lax.reshape(lax.slice(y, (0, 0), (4, 1)), (4, 1, 1))
+        how = {"dimension_numbers": numbers, **groups}
+        return lax.conv_general_dilated(lax.reshape(x, lhs), kernel, (1,), [padding], **how)
+
+    return function
+
+
+def solved(left_side):
+    how = {"left_side": left_side, "lower": True, "unit_diagonal": True}
+    return lambda x, y, *_: lax.linalg.triangular_solve(x, y, **how)
+
+
+def largest_of_pairs(x):
+    return lax.reduce_window(x, -np.inf, lax.max, (2, 1), (1, 1), ((1, 0), (0, 0)))
+
+
+def transformed(*lengths):
+    return lambda x, *_: lax.real(lax.fft(x, lax.FftType.RFFT, lengths))
+
+
+def bitcast(x, *_):
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32), jnp.float64)
+
 
 OPS = {
-    "tanh": (unary("tanh"),),
-    "multiply": (f"stablehlo.multiply $x, $y : {SQUARE}",),
-    "reverse rows": (f"stablehlo.reverse $x, dims = [0] : {SQUARE}",),
-    "reverse columns": (f"stablehlo.reverse $x, dims = [1] : {SQUARE}",),
-    "transpose": (unary("transpose", ", dims = [1, 0]"),),
-    "reshape": (
-        f"stablehlo.reshape $x : ({SQUARE}) -> tensor<16xf64>",
-        f"stablehlo.reshape $0 : (tensor<16xf64>) -> {SQUARE}",
-    ),
+    "tanh": lambda x, *_: lax.tanh(x),
+    "multiply": lambda x, y, *_: x * y,
+    "reverse rows": lambda x, *_: lax.rev(x, (0,)),
+    "reverse columns": lambda x, *_: lax.rev(x, (1,)),
+    "transpose": lambda x, *_: lax.transpose(x, (1, 0)),
+    "reshape": lambda x, *_: lax.reshape(lax.reshape(x, (16,)), (4, 4)),
     **{
-        f"pad {low} {high} {interior}": (padded(low, high, interior),)
+        f"pad {low} {high} {interior}": padded(low, high, interior)
         for low, high, interior in [
             ([1, 0], [-1, 0], [0, 0]),
             ([-1, 0], [1, 0], [0, 0]),
@@ -124,160 +127,90 @@ OPS = {
             ([4, 0], [-4, 0], [0, 0]),
         ]
     },
-    "slice": (f"stablehlo.slice $x [0:4, 0:4:1] : ({SQUARE}) -> {SQUARE}",),
-    "roll": (
-        f"stablehlo.slice $x [1:4, 0:4] : ({SQUARE}) -> tensor<3x4xf64>",
-        f"stablehlo.slice $x [0:1, 0:4] : ({SQUARE}) -> tensor<1x4xf64>",
-        f"stablehlo.concatenate $0, $1, dim = 0 : (tensor<3x4xf64>, tensor<1x4xf64>) -> {SQUARE}",
-    ),
-    "halves": (
-        f"stablehlo.slice $x [0:4:2, 0:4] : ({SQUARE}) -> tensor<2x4xf64>",
-        f"stablehlo.slice $y [1:4:2, 0:4] : ({SQUARE}) -> tensor<2x4xf64>",
-        f"stablehlo.concatenate $0, $1, dim = 0 : (tensor<2x4xf64>, tensor<2x4xf64>) -> {SQUARE}",
-    ),
-    "dynamic_slice": (
-        f"stablehlo.dynamic_slice $x, $n, $n, sizes = [4, 4] : ({SQUARE}, tensor<i32>, "
-        f"tensor<i32>) -> {SQUARE}",
-    ),
-    "dynamic_slice of columns": (
-        f"stablehlo.dynamic_slice $x, $n, $n, sizes = [4, 1] : ({SQUARE}, tensor<i32>, "
-        "tensor<i32>) -> tensor<4x1xf64>",
-    ),
-    "dynamic_update_slice": (written("$y", SQUARE, "$n", "$n"),),
-    "dynamic_update_slice of one row": (
-        f"stablehlo.reshape $z : ({LINE}) -> tensor<1x4xf64>",
-        written("$0", "tensor<1x4xf64>", "$n", "$n"),
-    ),
-    "dynamic_update_slice of one column": (
-        f"stablehlo.reshape $z : ({LINE}) -> tensor<4x1xf64>",
-        written("$0", "tensor<4x1xf64>", "$n", "$n"),
-    ),
-    "gather rows": (gathered(ROWS, "1, 4"),),
-    "gather columns": (gathered(COLUMNS, "4, 1"),),
-    "gather a window of rows": (
-        "stablehlo.reshape $n : (tensor<i32>) -> tensor<1xi32>",
-        gathered(
-            "offset_dims = [0, 1], start_index_map = [0], index_vector_dim = 0",
-            "4, 4",
-            index="$0",
-            index_kind="tensor<1xi32>",
-        ),
-    ),
-    "gather row by row": (
-        gathered(
-            "collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims "
-            "= [0], "
-            "start_index_map = [1], index_vector_dim = 1",
-            "1, 1",
-            result=LINE,
-        ),
-    ),
-    "scatter onto rows": (scattered(ONTO_ROWS, ADD),),
-    "scatter over rows": (scattered(ONTO_ROWS, TAKE),),
-    "scatter onto columns": (scattered(ONTO_COLUMNS, ADD),),
-    "scatter row by row": (
-        scattered(
-            "inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims "
-            "= [0], "
-            "scatter_dims_to_operand_dims = [1], index_vector_dim = 1",
-            ADD,
-            updates="$z",
-            kind=LINE,
-        ),
-    ),
-    "scatter a window of columns": (
-        "stablehlo.reshape $n : (tensor<i32>) -> tensor<1xi32>",
-        scattered(
-            "update_window_dims = [0, 1], scatter_dims_to_operand_dims = [0], index_vector_dim = 0",
-            ADD,
-            index="$0",
-            index_kind="tensor<1xi32>",
-        ),
-    ),
-    "sort rows": (sorted_along(0),),
-    "sort columns": (sorted_along(1),),
-    "sum of rows": (reduced(0),),
-    "sum of columns": (reduced(1),),
-    "last of rows": (reduced(0, TAKE),),
-    "window of neighbours": (windowed("2, 1", "[[1, 0], [0, 0]]"),),
-    "window before": (windowed("1, 1", "[[1, -1], [0, 0]]"),),
-    "window of dilated rows": (
-        windowed("1, 1", "[[-1, -2], [0, 0]]", more=", base_dilations = array<i64: 2, 1>"),
-    ),
-    "window of strided rows": (
-        windowed("1, 1", "[[2, 1], [0, 0]]", more=", window_strides = array<i64: 2, 1>"),
-    ),
-    "window of ones": (windowed("1, 1", "[[0, 0], [0, 0]]"),),
-    "cumulated columns": (windowed("1, 4", "[[0, 0], [3, 0]]"),),
-    "matrix product": (dot("contracting_dims = [1] x [0]"),),
-    "product of columns": (dot("contracting_dims = [0] x [0]"),),
-    "rows with rows": (dot("batching_dims = [0] x [0], contracting_dims = [1] x [1]", LINE),),
-    "rows with columns": (dot("batching_dims = [0] x [1], contracting_dims = [1] x [0]", LINE),),
-    "inner product": (dot("contracting_dims = [0, 1] x [0, 1]", "tensor<f64>"),),
-    "convolution along columns": convolved("[b, 0, f]x[0, i, o]->[b, 0, f]", "pad = [[2, 1]]"),
-    "convolution along rows": convolved("[0, b, f]x[0, i, o]->[0, b, f]", "pad = [[2, 1]]"),
-    "convolution of moved rows": convolved(
-        "[0, b, f]x[0, i, o]->[0, b, f]",
-        "pad = [[1, 2]], lhs_dilate = [1], rhs_dilate = [1], reverse = [true]",
-    ),
+    "slice": lambda x, *_: whole(x),
+    "roll": roll,
+    "halves": halves,
+    "dynamic_slice": lambda x, *_: lax.dynamic_slice(x, (ONE, ONE), (4, 4), **here),
+    "dynamic_slice of columns": lambda x, *_: lax.dynamic_slice(x, (ONE, ONE), COLUMN, **here),
+    "dynamic_update_slice": lambda x, y, *_: lax.dynamic_update_slice(x, y, (ONE, ONE), **here),
+    "dynamic_update_slice of one row": written(ROW),
+    "dynamic_update_slice of one column": written(COLUMN),
+    "gather rows": gathered((1,), (0,), (0,), ROW),
+    "gather columns": gathered((0,), (1,), (1,), COLUMN),
+    "gather a window of rows": gathered((0, 1), (), (0,), (4, 4), at=at_one),
+    "gather row by row": gathered((), (1,), (1,), (1, 1), ((0,), (0,))),
+    "scatter onto rows": scattered((1,), (0,), (0,)),
+    "scatter over rows": scattered((1,), (0,), (0,), by=lax.scatter),
+    "scatter onto columns": scattered((0,), (1,), (1,)),
+    "scatter row by row": scattered((), (1,), (1,), ((0,), (0,))),
+    "scatter a window of columns": scattered((0, 1), (), (0,), at=at_one),
+    "sort rows": lambda x, *_: lax.sort(x, dimension=0),
+    "sort columns": lambda x, *_: lax.sort(x, dimension=1),
+    "sum of rows": reduced(0),
+    "sum of columns": reduced(1),
+    "last of rows": reduced(0, last),
+    "window of neighbours": windowed((2, 1), (1, 0), (0, 0)),
+    "window before": windowed((1, 1), (1, -1), (0, 0)),
+    "window of dilated rows": windowed((1, 1), (-1, -2), (0, 0), base_dilation=(2, 1)),
+    "window of strided rows": strided_rows,
+    "window of ones": windowed((1, 1), (0, 0), (0, 0)),
+    "cumulated columns": windowed((1, 4), (0, 0), (3, 0)),
+    "matrix product": contracted((1,), (0,)),
+    "product of columns": contracted((0,), (0,)),
+    "rows with rows": contracted((1,), (1,), (0,), (0,)),
+    "rows with columns": contracted((1,), (0,), (0,), (1,)),
+    "inner product": contracted((0, 1), (0, 1)),
+    "convolution along columns": convolved(("NWC", "WIO", "NWC"), (2, 1)),
+    "convolution along rows": convolved(("WNC", "WIO", "WNC"), (2, 1)),
     "convolution in feature groups": convolved(
-        "[b, 0, f]x[o, 0, i]->[b, 0, f]",
-        "pad = [[0, 0]]",
-        (4, 1),
-        "4x1x4xf64",
-        "4x1x1xf64",
-        "4x1x4xf64",
+        ("NWC", "OWI", "NWC"), lhs=(4, 1, 4), feature_group_count=4
     ),
     "convolution in batch groups": convolved(
-        "[b, f, 0]x[o, i, 0]->[b, f, 0]",
-        "pad = [[0, 0]]",
-        (1, 4),
-        "4x1x4xf64",
-        "4x1x1xf64",
-        "1x4x4xf64",
+        ("NCW", "OIW", "NCW"), lhs=(4, 1, 4), batch_group_count=4
     ),
-    "fft of columns": (
-        f"stablehlo.fft $x, type = RFFT, length = [4] : ({SQUARE}) -> tensor<4x3xcomplex<f64>>",
-        "stablehlo.real $0 : (tensor<4x3xcomplex<f64>>) -> tensor<4x3xf64>",
+    "fft of columns": transformed(4),
+    "fft of both": transformed(4, 4),
+    "solve from the left": solved(True),
+    "solve from the right": solved(False),
+    "cholesky": lambda x, *_: lax.linalg.cholesky(x, symmetrize_input=False),
+    "select_and_scatter": lambda x, y, *_: jax.vjp(largest_of_pairs, x)[1](y),
+    "reduce_precision": lambda x, *_: lax.reduce_precision(x, 5, 10),
+    "bitcast_convert": bitcast,
+    "clamp": lambda x, y, *_: lax.clamp(y, x, y),
+    "optimization_barrier": lambda x, *_: lax.optimization_barrier(x),
+    "top_k": lambda x, *_: lax.top_k(x, 4),
+    "broadcast": lambda x, y, z, _: lax.broadcast_in_dim(z, (4, 4), (1,)),
+}
+
+SQUARE, LINE = "tensor<4x4xf64>", "tensor<4xf64>"
+ADD = f"({adds('f64')})"
+TEXTS = {
+    "convolution of moved rows": (
+        f"stablehlo.reshape $x : ({SQUARE}) -> tensor<4x4x1xf64>",
+        f"stablehlo.slice $y [0:4, 0:1] : ({SQUARE}) -> tensor<4x1xf64>",
+        "stablehlo.reshape $1 : (tensor<4x1xf64>) -> tensor<4x1x1xf64>",
+        "stablehlo.convolution($0, $2) dim_numbers = [0, b, f]x[0, i, o]->[0, b, f], window = "
+        "{pad = [[1, 2]], reverse = [true]} {feature_group_count = 1 : i64, batch_group_count = "
+        "1 : i64} : (tensor<4x4x1xf64>, tensor<4x1x1xf64>) -> tensor<4x4x1xf64>",
     ),
-    "fft of both": (
-        f"stablehlo.fft $x, type = RFFT, length = [4, 4] : ({SQUARE}) -> tensor<4x3xcomplex<f64>>",
-        "stablehlo.real $0 : (tensor<4x3xcomplex<f64>>) -> tensor<4x3xf64>",
+    "gather rows at plain numbers": (
+        '"stablehlo.gather"($x, $i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], '
+        "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
+        f"slice_sizes = array<i64: 1, 4>}}> : ({SQUARE}, tensor<4xi32>) -> {SQUARE}",
     ),
-    "solve from the left": (
-        '"stablehlo.triangular_solve"($x, $y) <{left_side = true, lower = true, unit_diagonal = '
-        "true, "
-        f"transpose_a = #stablehlo<transpose NO_TRANSPOSE>}}> : ({SQUARE}, {SQUARE}) -> {SQUARE}",
+    "scatter onto rows at plain numbers": (
+        '"stablehlo.scatter"($x, $i, $y) <{scatter_dimension_numbers = #stablehlo.scatter<'
+        "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = "
+        f"[0], index_vector_dim = 1>}}> {ADD} : ({SQUARE}, tensor<4xi32>, {SQUARE}) -> {SQUARE}",
     ),
-    "solve from the right": (
-        '"stablehlo.triangular_solve"($x, $y) <{left_side = false, lower = true, unit_diagonal = '
-        "true, "
-        f"transpose_a = #stablehlo<transpose NO_TRANSPOSE>}}> : ({SQUARE}, {SQUARE}) -> {SQUARE}",
-    ),
-    "cholesky": (f"stablehlo.cholesky $x, lower = true : {SQUARE}",),
     "batch_norm_inference": (
         '"stablehlo.batch_norm_inference"($x, $z, $z, $z, $z) <{epsilon = 1.0e1 : f32, '
         "feature_index = 1 : i64}> : "
         f"({SQUARE}, {LINE}, {LINE}, {LINE}, {LINE}) -> {SQUARE}",
     ),
-    "select_and_scatter": (
-        '"stablehlo.select_and_scatter"($x, $y, $zero) <{window_dimensions = array<i64: 2, 1>, '
-        f"padding = dense<[[1, 0], [0, 0]]> : tensor<2x2xi64>}}> {LESS.replace('LT', 'GE')[:-1]}, "
-        f"{ADD[1:]} : "
-        f"({SQUARE}, {SQUARE}, tensor<f64>) -> {SQUARE}",
-    ),
-    "reduce_precision": (f"stablehlo.reduce_precision $x, format = e5m10 : {SQUARE}",),
-    "bitcast_convert": (
-        f"stablehlo.bitcast_convert $x : ({SQUARE}) -> tensor<4x4x2xi32>",
-        f"stablehlo.bitcast_convert $0 : (tensor<4x4x2xi32>) -> {SQUARE}",
-    ),
-    "clamp": (f"stablehlo.clamp $y, $x, $y : {SQUARE}",),
-    "optimization_barrier": (f"stablehlo.optimization_barrier $x : {SQUARE}",),
-    "top_k": (f"chlo.top_k($x, k = 4) : {SQUARE} -> ({SQUARE}, tensor<4x4xi32>)",),
-    "broadcast": (f"stablehlo.broadcast_in_dim $z, dims = [1] : ({LINE}) -> {SQUARE}",),
     "map": (
-        f'"stablehlo.map"($x, $y) <{{dimensions = array<i64: 0, 1>}}> {ADD} : ({SQUARE}, '
-        f"{SQUARE}) -> {SQUARE}",
+        f'"stablehlo.map"($x, $y) <{{dimensions = array<i64: 0, 1>}}> {ADD} : '
+        f"({SQUARE}, {SQUARE}) -> {SQUARE}",
     ),
     "torch_index_select": (
         '"stablehlo.torch_index_select"($x, $i) <{dim = 0 : i64, batch_dims = 0 : i64}> : '
@@ -291,20 +224,7 @@ OPS = {
 
 
 def lines(name, prefix="", **operands):
-    """The op's lines. `operands`: the values that they take; `prefix`: of those that they make."""
-    ops = OPS[name]
-    names = (
-        {str(k): f"%r{prefix}{k}" for k in range(len(ops))}
-        | {"n": "%n", "zero": "%zero"}
-        | operands
-    )
-    return [f"{names[str(k)]}{_more(op)} = {_filled(op, names)}" for k, op in enumerate(ops)]
-
-
-def _more(op):
-    """An op with two results says so."""
-    return ":2" if "top_k" in op else ""
-
-
-def _filled(op, names):
-    return re.sub(r"\$(\w+)", lambda token: names[token[1]], op)
+    """The text's lines. `operands`: the values that they take; `prefix`: of those they make."""
+    names = {str(k): f"%r{prefix}{k}" for k in range(len(TEXTS[name]))} | operands
+    filled = [re.sub(r"\$(\w+)", lambda token: names[token[1]], op) for op in TEXTS[name]]
+    return [f"{names[str(k)]} = {op}" for k, op in enumerate(filled)]

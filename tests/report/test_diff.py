@@ -63,49 +63,14 @@ def test_a_module_that_was_not_rewritten(module):
     assert "--batch" in run.stderr
 
 
-SQUARES_AND_NORMS = {"squares": hs.second_moment(), "norms": hs.norms()}
-
-
 def dense(w, x):
     return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w["a"]) @ w["b"]))(w)
 
 
-def scanned(w, x):
-    """A loop that stacks gradients, and one whose carry is a sum over the examples."""
-
-    def loss(w):
-        hidden, _ = jax.lax.scan(lambda h, a: (jnp.tanh(h @ a), None), x, w["layers"])
-        return jnp.mean(jnp.sum(hidden**2, -1))
-
-    return jax.grad(loss)(w)
-
-
-def accumulated(w, x):
-    """Microbatches, whose gradients a loop adds up."""
-    grad = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)))
-    parts = x.reshape(4, 2, 3)
-    total, _ = jax.lax.scan(lambda sum, part: (sum + grad(w, part), None), jnp.zeros_like(w), parts)
-    return total / 4
-
-
-X_OF_SCOPES = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
-W_OF_SCOPES = jnp.cos(jnp.arange(9.0)).reshape(3, 3)
-PROGRAMS = {
-    "dense": (dense, {"a": W_OF_SCOPES, "b": W_OF_SCOPES[0]}),
-    "scanned": (scanned, {"layers": jnp.stack([W_OF_SCOPES, -W_OF_SCOPES])}),
-    "accumulated": (accumulated, W_OF_SCOPES),
-}
-
-
-def module_of(name):
-    function, w = PROGRAMS[name]
-    return hs.modules.load(jax.jit(function).lower(w, X_OF_SCOPES).as_text(debug_info=True))
-
-
 def test_scopes_name_statistic_output_and_strategy():
-    rewritten = hs.modules.rewrite_module(
-        module_of("dense"), batch=["x"], statistics=SQUARES_AND_NORMS
-    )
+    source = jax.jit(dense).lower({"a": W, "b": W[0]}, X).as_text(debug_info=True)
+    statistics = {"squares": hs.second_moment(), "norms": hs.norms()}
+    rewritten = hs.modules.rewrite_module(source, batch=["x"], statistics=statistics)
     scopes = {str(scope_of(op)) for op in mlir.all_operations(rewritten.code)} - {"None"}
     plans = {output.name: output.strategies for output in rewritten.plan.outputs}
     for name in ("['a']", "['b']"):

@@ -16,15 +16,15 @@ CLIP = hs.clipped_mean(MAX_NORM)
 
 
 @cache
-def clipping(name, nan_safe=False):
-    model, statistic = MODELS[name], hs.clipped_mean(MAX_NORM, nan_safe=nan_safe)
+def clipping(name):
+    model, statistic = MODELS[name], hs.clipped_mean(MAX_NORM, nan_safe=False)
     return hs.grad(model.loss, batch_argnums=range(1, 1 + len(model.batch)), statistics=statistic)
 
 
-def clipped_sum(name, *first, nan_safe=False):
+def clipped_sum(name, *first):
     """B times the clipped mean, with another first array of the batch where one is given."""
     model = MODELS[name]
-    _, mean = clipping(name, nan_safe)(model.params, *first, *model.batch[len(first) :])
+    _, mean = clipping(name)(model.params, *first, *model.batch[len(first) :])
     return jax.tree.map(lambda x: model.size * np.asarray(x), mean)
 
 

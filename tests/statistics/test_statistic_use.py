@@ -76,7 +76,6 @@ WRONG = {
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
     "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
     "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
-    "a per that is none": (lambda: hs.norms("layer"), "it is 'global', 'parameter'"),
     "a weight": (lambda: graded(hs.weighted_mean(lambda n: 2.0)), "w made 2.0"),
     "one weight for all": (lambda: graded(hs.weighted_mean(jnp.sum)), "one for each example"),
 }
@@ -120,26 +119,3 @@ def test_per_token_proxies_are_refused_where_a_gradient_is_no_single_contraction
     f = hs.grad(model.loss, batch_argnums=(1, 2), statistics=statistic)
     with pytest.raises(hs.Refusal, match="needs a single contraction over examples and positions"):
         f(model.params, *model.batch)
-
-
-MANY = 12
-
-
-def dumped():
-    """Gradients in a list: by their names, the one at 10 comes before the one at 2."""
-
-    def of_list(params, x):
-        return jnp.mean(sum((i + 1) * p * x for i, p in enumerate(params)))
-
-    params, x = [jnp.float32(1)] * MANY, jnp.array([1.0, 2.0])
-    gradient = jax.jit(jax.grad(of_list), keep_unused=True)
-    return gradient.lower(params, x).as_text(debug_info=True), [*params, x]
-
-
-def found(statistic):
-    """The statistic's arrays, of example b's gradients (i + 1) x_b."""
-    text, arguments = dumped()
-    module = hs.modules.rewrite_module(
-        text, batch={MANY: 0}, statistics={"it": statistic}, loss_reduction="mean"
-    )
-    return [np.asarray(output).tolist() for output in module.call(*arguments)[MANY:]]

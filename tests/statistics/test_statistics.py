@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.estimators import NoiseScale
-from hlo_surgery.statistics.directions import TopDirections
+from tests.by_definition import (
+    flat,
+    length,
+    noise_scale,
+    top_directions,
+    weighted,
+    weighted_squares,
+)
 from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
 
 BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]
@@ -17,14 +23,6 @@ BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]
 # the largest.
 TERMS = 64
 ROUNDING = TERMS * float(np.finfo(np.float32).eps)
-
-
-def flat(tree):
-    return np.concatenate([g.reshape(len(g), -1) for g in jax.tree.leaves(tree)], axis=1)
-
-
-def length(tree, ord=2):
-    return np.linalg.norm(flat(tree), ord=ord, axis=1)
 
 
 def inner(a, b):
@@ -47,36 +45,21 @@ def each_prefix(function):
     return lambda tree: {key: function(part) for key, part in tree.items()}
 
 
-def noise_scale(tree):
-    b, g = len(flat(tree)), flat(tree)
-    noise = np.sum(np.abs(g - g.mean(0)) ** 2) / (b - 1)
-    return NoiseScale(noise, np.sum(np.abs(g.mean(0)) ** 2) - noise / b)
-
-
 def signal_to_noise(tree):
     g = flat(tree)
     return np.linalg.norm(g.mean(0)) / np.sqrt(np.sum(np.var(g, 0, ddof=1)))
 
 
-def weighted(w, tree):
-    factors = w(length(tree))
-    return jax.tree.map(lambda g: np.mean(factors.reshape(-1, *[1] * (g.ndim - 1)) * g, 0), tree)
+def clipping(tree):
+    return np.minimum(1, 0.5 / length(tree))
 
 
 def clipped(tree):
-    return weighted(lambda n: np.minimum(1, 0.5 / n), tree)
-
-
-def squares_with(weights, tree):
-    along = [weights.reshape(-1, *[1] * (g.ndim - 1)) for g in jax.tree.leaves(tree)]
-    leaves = [
-        np.mean(np.abs(w * g) ** 2, 0) for w, g in zip(along, jax.tree.leaves(tree), strict=True)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+    return weighted(clipping(tree), tree)
 
 
 def clipped_squares(tree):
-    return squares_with(np.minimum(1, 0.5 / length(tree)), tree)
+    return weighted_squares(clipping(tree), tree)
 
 
 def less_alike(gram):
@@ -85,8 +68,7 @@ def less_alike(gram):
 
 
 def with_gram(tree):
-    factors = less_alike(inner(tree, tree))
-    return jax.tree.map(lambda g: np.mean(factors.reshape(-1, *[1] * (g.ndim - 1)) * g, 0), tree)
+    return weighted(less_alike(inner(tree, tree)), tree)
 
 
 def columns(g):
@@ -114,18 +96,6 @@ def summed(function):
         return jax.tree.map(lambda *x: np.sum(x, 0), *each)
 
     return reference
-
-
-def top(tree):
-    """By NumPy's singular values; of both signs that by which the largest part is positive."""
-    u, s, v = np.linalg.svd(flat(tree), full_matrices=False)
-    sign = np.sign(np.real(u[np.abs(u[:, 0]).argmax(), 0]))
-    shapes = [g.shape[1:] for g in jax.tree.leaves(tree)]
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
-    parts = [
-        x.reshape(1, *shape) for x, shape in zip(np.split(sign * v[0], ends), shapes, strict=True)
-    ]
-    return TopDirections(s[:1], jax.tree.unflatten(jax.tree.structure(tree), parts))
 
 
 def auto_s(n):
@@ -157,7 +127,7 @@ OF_REAL = {
         every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0)),
     ),
     "histogram": (hs.histogram(BINS), every_leaf(lambda g: np.histogram(g, BINS)[0])),
-    "top": (hs.top_directions(1), top),
+    "top": (hs.top_directions(1), lambda g: top_directions(g, 1)),
 }
 OF_TWO = {
     "variance": (hs.variance(), every_leaf(lambda g: np.var(g, 0, ddof=1))),
@@ -196,9 +166,12 @@ def of_any(params):
         "clipped": (hs.clipped_mean(0.5), clipped),
         "clipped_each": (hs.clipped_mean(0.5, "parameter"), every_leaf(clipped)),
         "clipped_prefix": (hs.clipped_mean(0.5, prefix), each_prefix(clipped)),
-        "auto_s": (hs.weighted_mean(auto_s), lambda g: weighted(auto_s, g)),
-        "psac": (hs.weighted_mean(psac), lambda g: weighted(psac, g)),
-        "to_median": (hs.weighted_mean(to_median(jnp)), lambda g: weighted(to_median(np), g)),
+        "auto_s": (hs.weighted_mean(auto_s), lambda g: weighted(auto_s(length(g)), g)),
+        "psac": (hs.weighted_mean(psac), lambda g: weighted(psac(length(g)), g)),
+        "to_median": (
+            hs.weighted_mean(to_median(jnp)),
+            lambda g: weighted(to_median(np)(length(g)), g),
+        ),
         "gram_weights": (hs.weighted_mean(less_alike, of="gram"), with_gram),
         "clipped_squares": (hs.clipped_second_moment(0.5), clipped_squares),
         "clipped_squares_prefix": (
@@ -207,7 +180,7 @@ def of_any(params):
         ),
         "auto_s_squares": (
             hs.weighted_second_moment(auto_s),
-            lambda g: squares_with(auto_s(length(g)), g),
+            lambda g: weighted_squares(auto_s(length(g)), g),
         ),
         "sum_of": (hs.sum_of(columns), every_leaf(summed(columns))),
         "sum_of_all": (hs.sum_of(of_whole(jnp), "global"), summed(of_whole(np))),

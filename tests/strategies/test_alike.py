@@ -137,11 +137,6 @@ def used_in_part(params, x):
     )
 
 
-def other_precision(params, x):
-    low = (x.astype(jnp.bfloat16) @ params[0].astype(jnp.bfloat16)).astype(jnp.float32)
-    return jnp.mean(low * 1e-3 + jnp.tanh(x @ params[1]) ** 2)
-
-
 def scanned(params, x):
     """A recurrence of two steps, and one of three."""
     for w, steps in zip(params, (2, 3), strict=True):
@@ -162,35 +157,6 @@ def divided_in_other_ways(params, x):
     return jnp.mean(jnp.tanh(moved @ params[1]) ** 2)
 
 
-CONSTANTS = [constant_in_the_tail, constants_of_many_numbers]
-DENSE = [
-    turned_weight,
-    other_contraction,
-    precision_of_one,
-    closed_over,
-    tied,
-    regularised,
-    used_in_part,
-    scanned,
-    along_other_axes,
-    divided_in_other_ways,
-]
-
-
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("loss", DENSE, ids=lambda loss: loss.__name__)
-def test_what_differs_in_one_thing_has_its_own_trace(loss, strategy, traced):
-    check(loss, (W, V), X, strategy=strategy)
-    assert len(traced) == 2
-
-
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("loss", CONSTANTS, ids=lambda loss: loss.__name__)
-def test_constants_are_what_one_trace_is_given(loss, strategy, traced):
-    check(loss, (W, V), X, strategy=strategy)
-    assert len(traced) == 1
-
-
 def padded_in_other_places(params, x):
     for kernel, padding in zip(params, [(1, 0), (0, 1)], strict=True):
         x = jnp.tanh(lax.conv_general_dilated(x, kernel, (1,), [padding], **NUMBERS))
@@ -207,22 +173,45 @@ def dilated(params, x):
 NUMBERS = {"dimension_numbers": ("NWC", "WIO", "NWC")}
 
 
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("loss", [padded_in_other_places, dilated], ids=lambda loss: loss.__name__)
-def test_convolutions_that_differ_in_one_thing(loss, strategy, traced):
-    check(loss, KERNELS, X, strategy=strategy)
-    assert len(traced) == 2
+def rows_read_once_and_more_often(params, indices):
+    one = params[0].at[indices].get(unique_indices=True)
+    other = params[1].at[indices].get()
+    return jnp.mean(jnp.tanh(one) ** 2) + jnp.mean(jnp.tanh(other) ** 2)
+
+
+def layers_of_dtypes(params, x):
+    wide = jnp.tanh(x @ params[0]).astype(jnp.float64)
+    return jnp.mean(jnp.tanh(wide @ params[1]) ** 2).astype(jnp.float32)
+
+
+IDS = jnp.arange(B * L).reshape(B, L)
+# Losses that differ in one thing, and how many traces that makes of two gradients.
+TRACES = {
+    constant_in_the_tail: ((W, V), X, 1),
+    constants_of_many_numbers: ((W, V), X, 1),
+    turned_weight: ((W, V), X, 2),
+    other_contraction: ((W, V), X, 2),
+    precision_of_one: ((W, V), X, 2),
+    closed_over: ((W, V), X, 2),
+    tied: ((W, V), X, 2),
+    regularised: ((W, V), X, 2),
+    used_in_part: ((W, V), X, 2),
+    scanned: ((W, V), X, 2),
+    along_other_axes: ((W, V), X, 2),
+    divided_in_other_ways: ((W, V), X, 2),
+    padded_in_other_places: (KERNELS, X, 2),
+    dilated: (KERNELS, X, 2),
+    rows_read_once_and_more_often: (TABLES, IDS, 2),
+}
 
 
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
-def test_tables_whose_rows_are_read_once_and_more_often(strategy, traced):
-    def loss(params, indices):
-        one = params[0].at[indices].get(unique_indices=True)
-        other = params[1].at[indices].get()
-        return jnp.mean(jnp.tanh(one) ** 2) + jnp.mean(jnp.tanh(other) ** 2)
-
-    check(loss, TABLES, jnp.arange(B * L).reshape(B, L), strategy=strategy)
-    assert len(traced) == 2
+@pytest.mark.parametrize("loss", TRACES, ids=lambda loss: loss.__name__)
+def test_what_differs_in_one_thing_has_its_own_trace(loss, strategy, traced):
+    """Constants are what one trace is given."""
+    params, batch, count = TRACES[loss]
+    check(loss, params, batch, strategy=strategy)
+    assert len(traced) == count
 
 
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
@@ -230,11 +219,6 @@ def test_gradients_of_other_dtypes(strategy, traced):
     with jax.enable_x64(True):
         check(layers_of_dtypes, (W, V.astype(jnp.float64)), X, strategy=strategy)
     assert len(traced) == 2
-
-
-def layers_of_dtypes(params, x):
-    wide = jnp.tanh(x @ params[0]).astype(jnp.float64)
-    return jnp.mean(jnp.tanh(wide @ params[1]) ** 2).astype(jnp.float32)
 
 
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
@@ -272,12 +256,13 @@ def test_padding_is_known_in_what_is_shared(strategy, traced):
 
 
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("loss", [layers, *CONSTANTS, *DENSE], ids=lambda loss: loss.__name__)
+@pytest.mark.parametrize("loss", [layers, *TRACES], ids=lambda loss: loss.__name__)
 def test_what_is_shared_is_what_each_would_have_had(loss, strategy, monkeypatch):
     asked = {"batch_argnums": 1, "statistics": STATISTICS, "strategy": strategy}
+    params, batch, _ = TRACES.get(loss, ((W, V), X, 1))
 
     def text():
-        return jax.jit(hs.grad(loss, **asked)).lower((W, V), X).as_text()
+        return jax.jit(hs.grad(loss, **asked)).lower(params, batch).as_text()
 
     shared = text()
     monkeypatch.setattr(alike, "LIFT", None)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from tests.statistics.statistic_models import in_float64
 from tools.bench.gpu.dense_sites import dense_site
 
 B, EPS = 5, float(jnp.finfo(jnp.float32).eps)
@@ -38,10 +39,10 @@ TAKEN = {
 }
 
 
-def own_gradients(loss, w, *batch, reduction="mean"):
+def own_gradients(loss, w, *batch):
     """Each example's gradient, alone in a batch of one, in float64."""
     with jax.enable_x64(True):
-        w, *batch = (x.astype(np.float64) for x in (w, *batch))
+        w, *batch = in_float64((w, *batch))
         alone = jax.vmap(lambda *example: jax.grad(loss)(w, *(x[None] for x in example)))
         return np.asarray(jax.jit(alone)(*batch))
 

@@ -102,12 +102,6 @@ def lengths(gradients):
     return np.linalg.norm(gradients.reshape(len(gradients), -1), axis=1)
 
 
-def strategy(rewritten, arguments):
-    """Of the norms."""
-    (output,) = rewritten.explain(W, *arguments).outputs
-    return output.strategies["norms"]
-
-
 def tensors(op):
     """The sizes of all values made in an op, but for the branches taken where shares have
     cancelled.

@@ -53,22 +53,6 @@ def assert_right(found):
         np.testing.assert_allclose(statistics[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
-def layer_structs(size, length, width, wider, dtype):
-    """Weights, inputs and targets of a dense layer."""
-    shapes = [(width, wider), (size, length, width), (size, length, wider)]
-    return [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
-
-
-def with_statistics_of_layer(statistic, placed=lambda made: made, **planning):
-    """The gradient of a dense layer's squared error, with a statistic; `placed`: its outputs."""
-    return hs.grad(
-        lambda w, x, y: jnp.mean(jnp.sum((placed(x @ w) - y) ** 2, (1, 2))),
-        batch_argnums=(1, 2),
-        statistics=statistic,
-        **planning,
-    )
-
-
 OPTIONS = [
     {},
     {"shards": 2},
@@ -110,8 +94,14 @@ DENSE_NORMS = {
 
 @pytest.mark.parametrize("shape", DENSE_NORMS, ids=str)
 def test_norms_are_had_as_xla_for_tpu_has_them_fastest(shape):
-    f = with_statistics_of_layer(hs.norms(), target="tpu:v5e")
-    (taken,) = f.explain(*layer_structs(*shape)).outputs[0].strategies.values()
+    def error(w, x, y):
+        return jnp.mean(jnp.sum((x @ w - y) ** 2, (1, 2)))
+
+    size, length, width, wider, dtype = shape
+    shapes = [(width, wider), (size, length, width), (size, length, wider)]
+    structs = [jax.ShapeDtypeStruct(each, dtype) for each in shapes]
+    f = hs.grad(error, batch_argnums=(1, 2), statistics=hs.norms(), target="tpu:v5e")
+    (taken,) = f.explain(*structs).outputs[0].strategies.values()
     cycles = DENSE_NORMS[shape]
     assert cycles[taken] <= 1.1 * min(cycles.values())
 

@@ -10,13 +10,13 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import hlo_surgery as hs
 from hlo_surgery.targets.costs import cost
 from hlo_surgery.targets.gpus import GPUS, PLUGINS, description
 from hlo_surgery.targets.target import find_target
 from tests.cli.test_cli import MLP
 from tests.cli.test_cli_costs import answered, cells
 from tests.targets.test_estimated_time import mlp, struct
+from tests.targets.test_targets import module_of
 
 compiles = pytest.mark.skipif(
     not any(map(importlib.util.find_spec, PLUGINS)), reason="needs JAX's plugin for CUDA"
@@ -26,10 +26,6 @@ NEEDED = (
     *("core_count", "fpus_per_core", "threads_per_warp", "memory_bandwidth", "l2_cache_size"),
     *("shared_memory_per_block_optin", "registers_per_core_limit", "cuda_compute_capability"),
 )
-
-
-def module_of(function, *arguments):
-    return hs.modules.load(jax.jit(function).lower(*arguments).as_text())
 
 
 @pytest.mark.parametrize("name", GPUS)

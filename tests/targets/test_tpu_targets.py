@@ -107,25 +107,3 @@ def test_the_commands_show_estimates():
 
 
 without_tpu()
-
-B, LENGTH, WIDTH, HIGH = 4, 64, 256, 130
-STATISTICS = {
-    "squares": hs.second_moment(),
-    "signs": hs.mean_sign(),
-    "bent": hs.mean_of(lambda g: jnp.where(g > 1, jnp.cos(g), jnp.tanh(g) * g**3)),
-    "norms": hs.norms(),
-}
-
-
-def loss(p, x):
-    """Layers of a scan, and a dense layer whose width no tile divides."""
-    h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w.astype(h.dtype)), None), x, p["layers"])
-    return jnp.mean((h @ p["out"].astype(h.dtype)).astype(jnp.float32) ** 2)
-
-
-PARAMETERS = {"layers": struct(3, WIDTH, WIDTH), "out": struct(WIDTH, HIGH)}
-
-
-def module(dtype, target, **planning):
-    f = hs.grad(loss, statistics=STATISTICS, strategy="fused", target=target, **planning)
-    return f.module(PARAMETERS, struct(B, LENGTH, WIDTH, dtype=dtype))

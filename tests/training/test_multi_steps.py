@@ -11,16 +11,15 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.training.training_models import SIZE, TRAININGS
+from tests.training.training_runs import MLP_PARAMS, SIZE, mlp, mlp_batch
 
 K, CALLS = 3, 6
-TRAINING = TRAININGS["mlp"]
-BATCHES = [TRAINING.batch(t) for t in range(CALLS)]
+BATCHES = [mlp_batch(t) for t in range(CALLS)]
 OPTIMIZER = optax.MultiSteps(optax.adam(0.1), K)
 
 
 def one(params, x, y):
-    return TRAINING.loss(params, x[None], y[None])
+    return mlp(params, x[None], y[None])
 
 
 def norm_of(gradient):
@@ -29,7 +28,7 @@ def norm_of(gradient):
 
 def by_hand():
     """The norms [calls, examples] and the last parameters, one example and one call at a time."""
-    params, state = TRAINING.params, OPTIMIZER.init(TRAINING.params)
+    params, state = MLP_PARAMS, OPTIMIZER.init(MLP_PARAMS)
     norms = []
     for batch in BATCHES:
         own = [jax.grad(one)(params, *(a[b] for a in batch)) for b in range(SIZE)]
@@ -66,9 +65,9 @@ def assert_right(params, norms):
 
 
 def test_norms_of_each_call_in_one_loop():
-    gradient = hs.grad(TRAINING.loss, batch_argnums=(1, 2), statistics=hs.norms())
+    gradient = hs.grad(mlp, batch_argnums=(1, 2), statistics=hs.norms())
     run = jax.jit(lambda p, batches: all_calls(p, OPTIMIZER, batches, gradient))
-    assert_right(*run(TRAINING.params, stacked()))
+    assert_right(*run(MLP_PARAMS, stacked()))
 
 
 REFUSED = {
@@ -83,16 +82,16 @@ def test_a_loop_that_updates_parameters_is_told_where_to_ask(name):
 
     def updated(params, *rows):
         batches = tuple(a.reshape(CALLS, SIZE, *a.shape[1:]) for a in rows)
-        gradient = jax.grad(TRAINING.loss)
+        gradient = jax.grad(mlp)
         without = lambda p, *batch: (gradient(p, *batch), ())  # noqa: E731
         return all_calls(params, optimizer, batches, without)[0]
 
     rows = [a.reshape(-1, *a.shape[2:]) for a in stacked()]
     asked = {"batch_argnums": (1, 2), "statistics": hs.norms()}
     with pytest.raises(ValueError, match="updated parameters, no gradient"):
-        hs.rewrite(updated, **asked)(TRAINING.params, *rows)
+        hs.rewrite(updated, **asked)(MLP_PARAMS, *rows)
     with pytest.raises(hs.Refusal) as refused:
-        hs.rewrite(updated, gradients=lambda p: p, **asked)(TRAINING.params, *rows)
+        hs.rewrite(updated, gradients=lambda p: p, **asked)(MLP_PARAMS, *rows)
     why, help = REFUSED[name]
     assert why in refused.value.why
     assert help in refused.value.help

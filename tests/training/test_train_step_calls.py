@@ -8,13 +8,15 @@ import pytest
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
-from tests.training.training_models import SIZE as ROW_COUNT
-from tests.training.training_models import TRAININGS, mlp
 from tests.training.training_runs import (
     BATCH,
     MICRO,
+    MLP_PARAMS,
     PARAMS,
+    SIZE,
     assert_same,
+    mlp,
+    mlp_batch,
     run,
     square_error,
 )
@@ -36,13 +38,13 @@ def test_any_optimizer_of_optax():
     assert_same(found, jax.tree.map(lambda p, g: p - 0.1 * g, PARAMS, gradient))
 
 
-TRAINED, ROWS = TRAININGS["mlp"].params, TRAININGS["mlp"].batch(0)
+ROWS = mlp_batch(0)
 OPTIMIZERS = {"micro_adam": ho.micro_adam(0.01), "adam": ho.adam(0.01)}
 
 
 def stepped(optimizer, *batch, loss=mlp, batch_argnums=(1, 2), **options):
     step = hs.train_step(loss, optimizer, batch_argnums=batch_argnums, **options)
-    params = jax.tree.map(jnp.array, TRAINED)
+    params = jax.tree.map(jnp.array, MLP_PARAMS)
     return step(params, optimizer.init(params), *batch)
 
 
@@ -71,8 +73,8 @@ def test_wrong_batches(optimizer):
         stepped(
             optimizer,
             ROWS[0],
-            np.ones(ROW_COUNT - 1),
-            loss=lambda p, x, y: mlp(p, x, np.zeros(ROW_COUNT, int)) + y.mean(),
+            np.ones(SIZE - 1),
+            loss=lambda p, x, y: mlp(p, x, np.zeros(SIZE, int)) + y.mean(),
         )
 
 

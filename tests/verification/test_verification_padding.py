@@ -114,15 +114,9 @@ SUMS = {
 }
 
 
-def verified(loss, reduction, x=ROWS, y=Y, **options):
-    f = hs.grad(
-        loss,
-        batch_argnums=(1, 2),
-        statistics=hs.norms(),
-        loss_reduction=reduction,
-        **options,
-    )
-    return hs.verify(f, WEIGHTS.astype(x.dtype), x, y)
+def verified(loss, reduction):
+    asked = {"statistics": hs.norms(), "loss_reduction": reduction}
+    return hs.verify(hs.grad(loss, batch_argnums=(1, 2), **asked), WEIGHTS, ROWS, Y)
 
 
 @pytest.mark.parametrize("said", ["mean", "sum"])

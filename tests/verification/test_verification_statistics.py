@@ -12,6 +12,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.verification.verify import verify_rewritten
+from tests.by_definition import flat, length, noise_scale, weighted
 
 EDGES = [-0.5, -0.03, 0.03, 0.5]
 
@@ -56,16 +57,8 @@ def truth():
         return [np.asarray(a) for a in (losses(p, x), each["b"], each["w"])]
 
 
-def norm(*each, p=2):
-    return sum((np.abs(g.reshape(SIZE, -1)) ** p).sum(1) for g in each) ** (1 / p)
-
-
-def weighted(w, g):
-    return np.einsum("b,b...->...", w, g) / SIZE
-
-
-def clip(norms, limit):
-    return np.minimum(1, limit / norms)
+def clip(limit, tree):
+    return weighted(np.minimum(1, limit / length(tree)), tree)
 
 
 def inner(*each):
@@ -73,14 +66,7 @@ def inner(*each):
 
 
 def gram(*each):
-    flat = np.concatenate([g.reshape(SIZE, -1) for g in each], 1)
-    return flat @ flat.T
-
-
-def noise(b, w):
-    flat = np.concatenate([b, w.reshape(SIZE, -1)], 1)
-    trace = flat.var(0, ddof=1).sum()
-    return [trace, (flat.mean(0) ** 2).sum() - trace / SIZE]
+    return flat(each) @ flat(each).T
 
 
 def snr(g):
@@ -106,29 +92,29 @@ CLAIMS = {
     "variance": (hs.variance(), both(lambda g: g.var(0, ddof=1))),
     "biased": (hs.variance(unbiased=False), both(lambda g: g.var(0))),
     "snr": (hs.snr(), both(snr)),
-    "norms": (hs.norms(), lambda b, w: [norm(b, w)]),
-    "norms of each": (hs.norms("parameter", ord=1), lambda b, w: [norm(b, p=1), norm(w, p=1)]),
+    "norms": (hs.norms(), lambda b, w: [length((b, w))]),
+    "norms of each": (hs.norms("parameter", ord=1), both(lambda g: length(g, 1))),
     "norms of groups": (
         hs.norms({"w": [2], "b": ["[1]['b']"]}, ord=3),
-        lambda b, w: [norm(w, p=3), norm(b, p=3)],
+        lambda b, w: [length(w, 3), length(b, 3)],
     ),
     "clipped": (
         hs.clipped_mean(0.8),
-        lambda b, w: [weighted(clip(norm(b, w), 0.8), g) for g in (b, w)],
+        lambda b, w: clip(0.8, [b, w]),
     ),
     "clipped each": (
         hs.clipped_mean(0.8, "parameter", nan_safe=True),
-        both(lambda g: weighted(clip(norm(g), 0.8), g)),
+        both(lambda g: clip(0.8, g)),
     ),
     "auto_s": (
         hs.weighted_mean(lambda n: 1 / (n + 0.01)),
-        lambda b, w: [weighted(1 / (norm(b, w) + 0.01), g) for g in (b, w)],
+        lambda b, w: weighted(1 / (length((b, w)) + 0.01), [b, w]),
     ),
     "gram": (hs.gram(), lambda b, w: [gram(b, w)]),
     "gram of each": (hs.gram("parameter"), both(gram)),
     "inner_products": (hs.inner_products(), lambda b, w: [inner(b, w)]),
     "direction": (hs.inner_products(NAMED), lambda b, w: [b @ P["b"] + np.tensordot(w, P["w"], 2)]),
-    "noise_scale": (hs.noise_scale(), noise),
+    "noise_scale": (hs.noise_scale(), lambda b, w: list(noise_scale((b, w)))),
     "histogram": (hs.histogram(EDGES), both(lambda g: np.histogram(g, EDGES)[0])),
     "per_example": (hs.per_example(), lambda b, w: [b, w]),
 }

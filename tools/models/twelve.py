@@ -105,4 +105,15 @@ TWELVE: dict[str, Callable[[], Problem]] = {
     "vit": lambda: vit.problem(8, 96, 2, 4, 64, 8, 100),
     "accumulation": lambda: mlp.problem(64, 256, 4),
 }
+# Which no cost of a plan was fitted on.
+HELD_OUT: dict[str, Callable[[], Problem]] = {
+    "mlp middle": lambda: mlp.classifier(512, (256, 256, 256, 10)),
+    "transformer 64": lambda: lm.problem(16, 96, 2, 64, 512),
+    "transformer 256": lambda: lm.problem(8, 64, 1, 256, 256),
+    "cnn 16x16": lambda: cnn(32, 16, (3, 24, 48), 2),
+    "resnet 32": lambda: resnet.problem(8, 32, 1),
+    "lstm short": lambda: lstm.problem(64, 64, 24),
+    "bag small": lambda: embedding.problem(32, 32, 2048, 64),
+    "vit small": lambda: vit.problem(16, 48, 2, 4, 32, 8, 10),
+}
 GRADIENTS = {"accumulation": partial(accumulated, chunk=8)}

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.torch.aten.operators import Made, Operator, array, operator
+from hlo_surgery.torch.aten.operators import Made, array, operator, rows
 
 # Of the same name in JAX, and of others.
 NUMPY = (
@@ -34,17 +34,29 @@ FUNCTIONS = {
 }
 
 
-def _elementwise(function: Any) -> Operator:
-    return lambda _, *operands: function(*operands)
-
-
 for _name, _function in FUNCTIONS.items():
-    operator(f"prims.{_name}.default")(_elementwise(_function))
+    rows({f"prims.{_name}.default": lambda _, *operands, of=_function: of(*operands)})
 
-
-@operator("prims.signbit.default")
-def _signbit(made: Made, x: Any) -> Any:
-    return array(jnp.signbit(x), made.dtype)
+ZEROS = "empty.memory_format empty_permuted.default prims.empty_strided.default"
+rows(
+    {
+        "prims.signbit.default": lambda made, x: array(jnp.signbit(x), made.dtype),
+        # Any number but zero is True, as array(bool) has it.
+        "_to_copy.default prims.convert_element_type.default": lambda made, x, *_, **__: array(
+            x, made.dtype
+        ),
+        "full.default full_like.default": lambda made, _, value, **__: jnp.full(
+            made.shape, array(value, made.dtype)
+        ),
+        "scalar_tensor.default prims.scalar_tensor.default": lambda made, value, **_: array(
+            value, made.dtype
+        ),
+        ZEROS: lambda made, *_, **__: jnp.zeros(made.shape, made.dtype),
+        "prims.iota.default": lambda made, length, *, start, step, **_: (
+            start + step * jnp.arange(length, dtype=made.dtype)
+        ),
+    }
+)
 
 
 @operator("prims.div.default")
@@ -64,12 +76,6 @@ def _pow(made: Made, base: Any, exponent: Any) -> Any:
     return jnp.power(array(base, made.dtype), array(exponent, made.dtype))
 
 
-@operator("_to_copy.default", "prims.convert_element_type.default")
-def _convert(made: Made, x: Any, *_: Any, **__: Any) -> Any:
-    """Any number but zero is True, as array(bool) has it."""
-    return array(x, made.dtype)
-
-
 @operator("_weight_norm_interface_backward.default")
 def _weight_norm_backward(
     _: Made, cotangent: Any, v: Any, g: Any, norm: Any, dim: int
@@ -78,23 +84,3 @@ def _weight_norm_backward(
     other = tuple(d for d in range(v.ndim) if d != dim)
     of_g = jnp.sum(cotangent * v, axis=other, keepdims=True) / norm
     return g / norm * cotangent - g * of_g / norm**2 * v, of_g
-
-
-@operator("full.default", "full_like.default")
-def _full(made: Made, _: Any, value: Any, **__: Any) -> Any:
-    return jnp.full(made.shape, array(value, made.dtype))
-
-
-@operator("scalar_tensor.default", "prims.scalar_tensor.default")
-def _scalar(made: Made, value: Any, **_: Any) -> Any:
-    return array(value, made.dtype)
-
-
-@operator("empty.memory_format", "empty_permuted.default", "prims.empty_strided.default")
-def _zeros(made: Made, *_: Any, **__: Any) -> Any:
-    return jnp.zeros(made.shape, made.dtype)
-
-
-@operator("prims.iota.default")
-def _iota(made: Made, length: int, *, start: int, step: int, **_: Any) -> Any:
-    return start + step * jnp.arange(length, dtype=made.dtype)

@@ -9,43 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.torch.aten.operators import Made, array, operator
-
-
-@operator("embedding.default")
-def _embedding(_: Made, weight: Any, indices: Any, *__: Any, **___: Any) -> Any:
-    return jnp.take(weight, indices, axis=0, mode="fill")
-
-
-@operator("index.Tensor", "_unsafe_index.Tensor")
-def _index(_: Made, x: Any, indices: Any) -> Any:
-    return x.at[_places(indices)].get(mode="fill")
+from hlo_surgery.torch.aten.operators import Made, array, operator, rows
 
 
 @operator("index_put.default", "_unsafe_index_put.default")
 def _index_put(made: Made, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     at, new = x.at[_places(indices)], array(values, made.dtype)
     return at.add(new) if accumulate else at.set(new)
-
-
-@operator("gather.default")
-def _gather(_: Made, x: Any, dim: int, index: Any, **__: Any) -> Any:
-    return jnp.take_along_axis(_cut(x, dim, index), index, axis=dim, mode="fill")
-
-
-@operator("scatter.src")
-def _scatter(made: Made, x: Any, dim: int, index: Any, source: Any) -> Any:
-    return x.at[_grid(x, dim, index)].set(_first(array(source, made.dtype), index))
-
-
-@operator("scatter.value")
-def _scatter_value(made: Made, x: Any, dim: int, index: Any, value: Any) -> Any:
-    return x.at[_grid(x, dim, index)].set(array(value, made.dtype))
-
-
-@operator("scatter_add.default")
-def _scatter_add(made: Made, x: Any, dim: int, index: Any, source: Any) -> Any:
-    return x.at[_grid(x, dim, index)].add(_first(array(source, made.dtype), index))
 
 
 def _places(indices: Any) -> tuple[Any, ...]:
@@ -74,3 +44,24 @@ def _grid(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, d) for d in range(x.ndim)]
     grid[dim] = index
     return tuple(grid)
+
+
+rows(
+    {
+        "index.Tensor _unsafe_index.Tensor": lambda _, x, indices: x.at[_places(indices)].get(
+            mode="fill"
+        ),
+        "gather.default": lambda _, x, dim, index, **__: jnp.take_along_axis(
+            _cut(x, dim, index), index, axis=dim, mode="fill"
+        ),
+        "scatter.src": lambda made, x, dim, index, source: x.at[_grid(x, dim, index)].set(
+            _first(array(source, made.dtype), index)
+        ),
+        "scatter.value": lambda made, x, dim, index, value: x.at[_grid(x, dim, index)].set(
+            array(value, made.dtype)
+        ),
+        "scatter_add.default": lambda made, x, dim, index, source: x.at[_grid(x, dim, index)].add(
+            _first(array(source, made.dtype), index)
+        ),
+    }
+)

@@ -7,78 +7,46 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator
+from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator, rows
 
+ITSELF = """alias.default alias_copy.default clone.default detach.default detach_copy.default
+lift_fresh.default lift_fresh_copy.default prims.clone.default prims.view_of.default"""
+# The row-major order of elements is kept.
+RESHAPES = """_unsafe_view.default prims.collapse_view.default prims.split_dim.default
+prims.squeeze.default squeeze.default squeeze.dim squeeze.dims squeeze_copy.default squeeze_copy.dim
+squeeze_copy.dims unsqueeze.default unsqueeze_copy.default view.default view_copy.default"""
 
-@operator(
-    "alias.default",
-    "alias_copy.default",
-    "clone.default",
-    "detach.default",
-    "detach_copy.default",
-    "lift_fresh.default",
-    "lift_fresh_copy.default",
-    "prims.clone.default",
-    "prims.view_of.default",
+rows(
+    {
+        ITSELF: lambda _, x, **__: x,
+        RESHAPES: lambda made, x, *_: jnp.reshape(x, made.shape),
+        "prims.broadcast_in_dim.default": lambda made, x, _, dims: jax.lax.broadcast_in_dim(
+            x, made.shape, tuple(dims)
+        ),
+        "permute.default permute_copy.default prims.transpose.default": lambda _, x, dims: (
+            jnp.transpose(x, dims_of(dims, x.ndim))
+        ),
+        "select.int select_copy.int": lambda _, x, dim, index: jax.lax.index_in_dim(
+            x, index, dim, keepdims=False
+        ),
+        "slice.Tensor slice_copy.Tensor": lambda _, x, dim=0, start=None, end=None, step=1: x[
+            (*[slice(None)] * (dim % x.ndim), slice(start, end, step))
+        ],
+        "diagonal.default diagonal_copy.default": lambda _, x, offset=0, dim1=0, dim2=1: (
+            jnp.diagonal(x, offset, dim1, dim2)
+        ),
+        "split_with_sizes.default split_with_sizes_copy.default": lambda _, x, sizes, dim=0: (
+            jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=dim)
+        ),
+        "split.Tensor split_copy.Tensor": lambda _, x, size, dim=0: jnp.split(
+            x, [*range(size, x.shape[dim], size)] if size else [], axis=dim
+        ),
+        "prims.rev.default": lambda _, x, dims: jnp.flip(x, tuple(dims)),
+        "copy.default": lambda made, x, source, *_: jnp.broadcast_to(
+            array(source, made.dtype), x.shape
+        ),
+    }
 )
-def _itself(_: Made, x: Any, **__: Any) -> Any:
-    return x
-
-
-@operator(
-    "_unsafe_view.default",
-    "prims.collapse_view.default",
-    "prims.split_dim.default",
-    "prims.squeeze.default",
-    "squeeze.default",
-    "squeeze.dim",
-    "squeeze.dims",
-    "squeeze_copy.default",
-    "squeeze_copy.dim",
-    "squeeze_copy.dims",
-    "unsqueeze.default",
-    "unsqueeze_copy.default",
-    "view.default",
-    "view_copy.default",
-)
-def _reshape(made: Made, x: Any, *_: Any) -> Any:
-    """The row-major order of elements is kept."""
-    return jnp.reshape(x, made.shape)
-
-
-@operator("prims.broadcast_in_dim.default")
-def _expand(made: Made, x: Any, _: Any, dims: Any) -> Any:
-    return jax.lax.broadcast_in_dim(x, made.shape, tuple(dims))
-
-
-@operator("permute.default", "permute_copy.default", "prims.transpose.default")
-def _permute(_: Made, x: Any, dims: Any) -> Any:
-    return jnp.transpose(x, dims_of(dims, x.ndim))
-
-
-@operator("select.int", "select_copy.int")
-def _select(_: Made, x: Any, dim: int, index: int) -> Any:
-    return jax.lax.index_in_dim(x, index, dim, keepdims=False)
-
-
-@operator("slice.Tensor", "slice_copy.Tensor")
-def _slice(_: Made, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    return x[(*[slice(None)] * (dim % x.ndim), slice(start, end, step))]
-
-
-@operator("diagonal.default", "diagonal_copy.default")
-def _diagonal(_: Made, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    return jnp.diagonal(x, offset, dim1, dim2)
-
-
-@operator("split_with_sizes.default", "split_with_sizes_copy.default")
-def _split(_: Made, x: Any, sizes: Any, dim: int = 0) -> list[Any]:
-    return jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=dim)
-
-
-@operator("split.Tensor", "split_copy.Tensor")
-def _split_evenly(_: Made, x: Any, size: int, dim: int = 0) -> list[Any]:
-    return jnp.split(x, [*range(size, x.shape[dim], size)] if size else [], axis=dim)
 
 
 @operator("cat.default", "prims.cat.default")
@@ -98,22 +66,12 @@ def _unfold(made: Made, x: Any, dim: int, size: int, step: int) -> Any:
     return jnp.stack([jnp.moveaxis(cut, dim, -1) for cut in cuts], axis=dim % x.ndim)
 
 
-@operator("prims.rev.default")
-def _flip(_: Made, x: Any, dims: Any) -> Any:
-    return jnp.flip(x, tuple(dims))
-
-
 @operator("constant_pad_nd.default")
 def _pad(made: Made, x: Any, pad: Any, value: Any = 0) -> Any:
     """Pairs of what is put before and behind, from the last dimension on; below zero it is cut."""
     pairs = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
     config = [(0, 0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
     return jax.lax.pad(x, array(value, made.dtype), config)
-
-
-@operator("copy.default")
-def _copy(made: Made, x: Any, source: Any, *_: Any) -> Any:
-    return jnp.broadcast_to(array(source, made.dtype), x.shape)
 
 
 @operator("diagonal_scatter.default")

@@ -5,7 +5,7 @@
 `made` says what PyTorch makes of it, so that no rule of promotion is written twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,12 @@ def operator(*names: str) -> Callable[[Operator], Operator]:
         return function
 
     return enter
+
+
+def rows(functions: Mapping[str, Operator]) -> None:
+    """Enter functions under names of overloads, which spaces part."""
+    for names, function in functions.items():
+        operator(*names.split())(function)
 
 
 def array(x: Any, dtype: Any) -> jax.Array:

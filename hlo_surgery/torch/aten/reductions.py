@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator
+from hlo_surgery.torch.aten.operators import Made, array, dims_of, operator, rows
 
 
 def _reduced(function: Any, made: Made, x: Any, dims: Any, **_: Any) -> Any:
@@ -25,19 +25,30 @@ def _extreme(value: Any, place: Any, _: Made, x: Any, dim: int, keepdim: bool = 
     return value(x, dim, keepdims=keepdim), place(x, dim, keepdims=keepdim)
 
 
-for _name, _function in (
-    ("prims.sum.default", partial(_reduced, jnp.sum)),
-    ("prims.prod.default", partial(_reduced, jnp.prod)),
-    ("prims.amax.default", partial(_reduced, jnp.max)),
-    ("prims.amin.default", partial(_reduced, jnp.min)),
-    ("cumsum.default", partial(_cumulated, jnp.cumsum)),
-    ("cumprod.default", partial(_cumulated, jnp.cumprod)),
-    ("argmax.default", partial(_place, jnp.argmax)),
-    ("argmin.default", partial(_place, jnp.argmin)),
-    ("max.dim", partial(_extreme, jnp.max, jnp.argmax)),
-    ("min.dim", partial(_extreme, jnp.min, jnp.argmin)),
-):
-    operator(_name)(_function)
+def _sorted(x: Any, dim: int, descending: bool, most: int | None = None) -> tuple[Any, Any]:
+    """The numbers, or so many of them, in order, and where they were; as stable as PyTorch's."""
+    order = jnp.argsort(x, axis=dim, descending=descending)
+    order = jax.lax.slice_in_dim(order, 0, most, axis=dim % x.ndim) if x.ndim else order
+    return jnp.take_along_axis(x, order, axis=dim), order
+
+
+rows(
+    {
+        "prims.sum.default": partial(_reduced, jnp.sum),
+        "prims.prod.default": partial(_reduced, jnp.prod),
+        "prims.amax.default": partial(_reduced, jnp.max),
+        "prims.amin.default": partial(_reduced, jnp.min),
+        "cumsum.default": partial(_cumulated, jnp.cumsum),
+        "cumprod.default": partial(_cumulated, jnp.cumprod),
+        "argmax.default": partial(_place, jnp.argmax),
+        "argmin.default": partial(_place, jnp.argmin),
+        "max.dim": partial(_extreme, jnp.max, jnp.argmax),
+        "min.dim": partial(_extreme, jnp.min, jnp.argmin),
+        "sort.default": lambda _, x, dim=-1, descending=False: _sorted(x, dim, descending),
+        "sort.stable": lambda _, x, *, dim=-1, descending=False, **__: _sorted(x, dim, descending),
+        "topk.default": lambda _, x, k, dim=-1, largest=True, *__: _sorted(x, dim, largest, k),
+    }
+)
 
 
 @operator("prims.var.default")
@@ -74,23 +85,3 @@ def _group_norm(
     shifted = scaled if bias is None else scaled + bias.reshape(along)
     flat = [jnp.squeeze(each, -1).astype(made.dtype) for each in (mean, rstd)]
     return shifted.astype(made.dtype), flat[0], flat[1]
-
-
-@operator("sort.default")
-def _sort(_: Made, x: Any, dim: int = -1, descending: bool = False) -> Any:
-    return _stable_sort(_, x, dim=dim, descending=descending)
-
-
-@operator("sort.stable")
-def _stable_sort(
-    _: Made, x: Any, *, stable: bool | None = True, dim: int = -1, descending: bool = False
-) -> Any:
-    order = jnp.argsort(x, axis=dim, descending=descending)
-    return jnp.take_along_axis(x, order, axis=dim), order
-
-
-@operator("topk.default")
-def _topk(_: Made, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    order = jnp.argsort(x, axis=dim, descending=largest)
-    order = jax.lax.slice_in_dim(order, 0, k, axis=dim % x.ndim)
-    return jnp.take_along_axis(x, order, axis=dim), order

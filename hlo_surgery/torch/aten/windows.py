@@ -1,8 +1,8 @@
-"""Windows: pooling along the last dimensions.
+"""Windows: pooling and resampling along the last dimensions.
 
-Resampling along them: each place of the result is a weighted sum of places. That is a product with
-one matrix for each dimension, whose transposes are the gradients. PyTorch itself makes the
-matrices, of places one at a time.
+Each place of an average is a weighted sum of places. That is a product with one matrix for each
+dimension, whose transposes are the gradients. PyTorch itself makes the matrices, of places one at a
+time.
 """
 
 import math
@@ -12,90 +12,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import Precision
 
-from hlo_surgery.torch.aten.operators import Made, array, operator
+from hlo_surgery.torch.aten.operators import Made, array, operator, rows
 from hlo_surgery.torch.pytorch import aten, torch
-
-
-@operator("avg_pool2d.default", "avg_pool3d.default")
-def _avg_pool(made: Made, x: Any, *how: Any) -> Any:
-    return _averages(x, made.shape, *how)
-
-
-@operator("avg_pool2d_backward.default", "avg_pool3d_backward.default")
-def _avg_pool_backward(_: Made, cotangent: Any, x: Any, *how: Any) -> Any:
-    transpose = jax.linear_transpose(lambda x: _averages(x, cotangent.shape, *how), x)
-    return transpose(cotangent)[0]
 
 
 def _max_pool_backward(count: int, _: Made, cotangent: Any, x: Any, *how_and_indices: Any) -> Any:
     """Each number is added at the place of x that its index says."""
     indices = how_and_indices[-1]
-    rows, places = x.shape[:-count], math.prod(x.shape[-count:])
+    outer, places = x.shape[:-count], math.prod(x.shape[-count:])
 
     def one(numbers: Any, at: Any) -> Any:
         return jnp.zeros(places, x.dtype).at[at].add(numbers)
 
     put = one
-    for _ in rows:
+    for _ in outer:
         put = jax.vmap(put)
-    flat = (*rows, -1)
+    flat = (*outer, -1)
     return put(cotangent.reshape(flat), indices.reshape(flat)).reshape(x.shape)
-
-
-for _count in (2, 3):
-    operator(f"max_pool{_count}d_with_indices_backward.default")(
-        partial(_max_pool_backward, _count)
-    )
-
-
-def _averages(
-    x: Any,
-    shape: Sequence[int],
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    count = len(kernel)
-    stride, padding = _each(stride, count) or kernel, _each(padding, count)
-    sizes = x.shape[-count:]
-    whole = _windows_reach(sizes, shape[-count:], kernel, stride, padding)
-    pads = [*[(0, 0)] * (x.ndim - count), *whole]
-    ones = [1] * (x.ndim - count)
-    sums = jax.lax.reduce_window(
-        x, np.zeros((), x.dtype), jax.lax.add, (*ones, *kernel), (*ones, *stride), pads
-    )
-    if divisor_override:
-        return sums / array(divisor_override, x.dtype)
-    pairs = zip(sizes, shape[-count:], kernel, stride, padding, strict=True)
-    counts = [_counts(*each, count_include_pad) for each in pairs]
-    return sums / jnp.asarray(math.prod(np.ix_(*counts)), x.dtype)
-
-
-def _counts(size: int, made: int, kernel: int, stride: int, padding: int, padded: bool) -> Any:
-    """How many numbers each window averages: those that padding puts there count as well, but
-    not what lies beyond, where the last window is only partly there.
-    """
-    starts = np.arange(made) * stride - padding
-    first, last = (-padding, size + padding) if padded else (0, size)
-    return np.minimum(starts + kernel, last) - np.maximum(starts, first)
-
-
-def _windows_reach(
-    sizes: Sequence[int],
-    made: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-) -> list[tuple[int, int]]:
-    """What is put before and behind, so that there are as many windows as are made."""
-    each = zip(sizes, made, kernel, stride, padding, strict=True)
-    return [(p, (m - 1) * s + k - n - p) for n, m, k, s, p in each]
 
 
 def _each(sizes: Any, count: int) -> list[int]:
@@ -106,6 +41,38 @@ def _each(sizes: Any, count: int) -> list[int]:
 
 # Of one dimension: a matrix [places made, places].
 Weights = Sequence[Any]
+
+
+@operator("avg_pool2d.default", "avg_pool3d.default")
+def _average(_: Made, x: Any, kernel: Sequence[int], *how: Any) -> Any:
+    return _resampled(x, _averages(x.shape[-len(kernel) :], kernel, *how))
+
+
+@operator("avg_pool2d_backward.default", "avg_pool3d_backward.default")
+def _average_backward(_: Made, cotangent: Any, x: Any, kernel: Sequence[int], *how: Any) -> Any:
+    return _transposed(cotangent, _averages(x.shape[-len(kernel) :], kernel, *how))
+
+
+def _averages(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> Weights:
+    """Averages along one dimension after another; by a divisor of its own, sums of them."""
+    count = len(kernel)
+    each = zip(sizes, kernel, _each(stride, count) or kernel, _each(padding, count), strict=True)
+    averages = [
+        _matrix(aten.avg_pool1d, n, [k], [s], [p], ceil_mode, count_include_pad)
+        for n, k, s, p in each
+    ]
+    if divisor is None:
+        return averages
+    first, *others = [(average != 0).astype(average.dtype) for average in averages]
+    return [first / divisor, *others]
 
 
 @operator("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
@@ -126,21 +93,22 @@ def _upsampled_backward(
     return _transposed(cotangent, [_matrix(one, n, [m], *align, scale) for n, m, scale in each])
 
 
-for _count in (2, 3):
-    operator(f"_adaptive_avg_pool{_count}d_backward.default")(
-        partial(_adaptive_average_backward, _count)
-    )
-for _name, _one, _count in (
-    ("nearest1d", "nearest1d", 1),
-    ("nearest2d", "nearest1d", 2),
-    ("nearest3d", "nearest1d", 3),
-    ("linear1d", "linear1d", 1),
-    ("bilinear2d", "linear1d", 2),
-    ("trilinear3d", "linear1d", 3),
-):
-    operator(f"upsample_{_name}_backward.default")(
-        partial(_upsampled_backward, getattr(aten, f"upsample_{_one}"), _count)
-    )
+_nearest = partial(_upsampled_backward, aten.upsample_nearest1d)
+_linear = partial(_upsampled_backward, aten.upsample_linear1d)
+rows(
+    {
+        "max_pool2d_with_indices_backward.default": partial(_max_pool_backward, 2),
+        "max_pool3d_with_indices_backward.default": partial(_max_pool_backward, 3),
+        "_adaptive_avg_pool2d_backward.default": partial(_adaptive_average_backward, 2),
+        "_adaptive_avg_pool3d_backward.default": partial(_adaptive_average_backward, 3),
+        "upsample_nearest1d_backward.default": partial(_nearest, 1),
+        "upsample_nearest2d_backward.default": partial(_nearest, 2),
+        "upsample_nearest3d_backward.default": partial(_nearest, 3),
+        "upsample_linear1d_backward.default": partial(_linear, 1),
+        "upsample_bilinear2d_backward.default": partial(_linear, 2),
+        "upsample_trilinear3d_backward.default": partial(_linear, 3),
+    }
+)
 
 
 def _adaptive(sizes: Sequence[int], made: Sequence[int]) -> Weights:

@@ -23,12 +23,12 @@ inputs are [D], is a layer of its own.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.ancestors import copied_from, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.emit.splice import HOISTED_STACK, scope_of
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -210,23 +210,20 @@ def _behind(step: Step, known: dict[Value, list[Einsum]]) -> list[Einsum] | None
 def _is_one_number(value: Value) -> bool:
     """Whether all elements of a value are the same, as far as its making shows."""
     source = copied_from(value)
-    op = mlir.defining_operation(source)
-    if math.prod(mlir.shape(source)) == 1:
-        return True
-    is_constant = op is not None and op.name == "stablehlo.constant"
-    return is_constant and bool(cast(Any, op).attributes["value"].is_splat)
+    constant = mlir.made_by(source, "stablehlo.constant")
+    is_splat_constant = constant is not None and not is_table(constant)
+    return is_splat_constant or math.prod(mlir.shape(source)) == 1
 
 
 def _turned(e: Einsum, op: Operation) -> Einsum:
     """Behind an op of which each element is kept."""
-    source, order = _source_dims(op), e.order
-    if order is None or e.pad is not None:
-        return replace(e, order=None, pad=None)
-    if op.name == "stablehlo.pad":
+    is_placed = e.order is not None and e.pad is None
+    if is_placed and op.name == "stablehlo.pad":
         return replace(e, pad=op)
-    if source is None:
-        return replace(e, order=None)
-    return replace(e, order=tuple(d if d == ADDED else order[d] for d in source))
+    source = _source_dims(op) if is_placed else None
+    if e.order is None or source is None:
+        return replace(e, order=None, pad=None)
+    return replace(e, order=tuple(d if d == ADDED else e.order[d] for d in source))
 
 
 def _source_dims(op: Operation) -> Dims | None:

@@ -18,7 +18,7 @@ Predicted: what a fused kernel takes, by the tiles that it has on the device.
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -39,8 +39,6 @@ from hlo_surgery.passes.strategies.einsums import mosaic, triton
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum, einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import operands_of, scale_of, scaled_by
 from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products
-from hlo_surgery.passes.strategies.einsums.mosaic import summed_products as by_mosaic
-from hlo_surgery.passes.strategies.einsums.triton import summed_products as by_triton
 from hlo_surgery.passes.strategies.gradient_costs import (
     Predicted,
     Roofline,
@@ -60,7 +58,7 @@ from hlo_surgery.passes.strategies.strategy import (
 from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
 from hlo_surgery.passes.terms.scaling import times_power_of_two
 from hlo_surgery.passes.terms.slice_functions import over_examples
-from hlo_surgery.passes.terms.steps import contracted
+from hlo_surgery.passes.terms.steps import GradientSlice, Step, contracted
 
 # What makes an element of the elements at the same place, and what kernels have.
 ARITHMETIC = ("add", "sub", "mul", "div", "neg", "abs", "sign", "max", "min", "floor", "ceil")
@@ -72,10 +70,8 @@ CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr"}
 WORDS = frozenset(map(np.dtype, ["float32", "int32", "bool"]))
 TILE = (8, 128)
 
-Function = Callable[[jax.Array], jax.Array]
 
-
-def is_elementwise(function: Function, shape: Sequence[int], but: Sequence[str] = ()) -> bool:
+def is_elementwise(function: Phi, shape: Sequence[int], but: Sequence[str] = ()) -> bool:
     """Whether a function of float32 arrays of this shape is seen to make of a tile what it makes of
     the whole there, by what kernels have, `but` for some ops.
 
@@ -89,7 +85,7 @@ def is_elementwise(function: Function, shape: Sequence[int], but: Sequence[str] 
         return False
 
 
-def _traced(function: Function, shape: tuple[int, ...], known: AbstractSet[str]) -> str | None:
+def _traced(function: Phi, shape: tuple[int, ...], known: AbstractSet[str]) -> str | None:
     """The ops, in words that are the same for any shape; None where some are not elementwise."""
     kind = jax.ShapeDtypeStruct(shape, jnp.float32)
     traced = jax.make_jaxpr(function)(kind)
@@ -186,56 +182,39 @@ MOST_EXAMPLES = 1 << 14
 
 def _applies(task: Task, measure: Measure) -> bool:
     """Whether an example's gradient is one product of two matrices, moved as a whole and times a
-    number, and the measure takes what a tile of it tells.
+    number, and the measure is the mean of what a tile of it tells.
     """
-    path = _only_path(task)
-    return path is not None and _is_one_product(task, path) and _is_by_tiles(task, measure)
-
-
-def _only_path(task: Task) -> Einsum | None:
-    """From the only site to the gradient, but in the site's own order."""
-    alone = len(task.sliced.sites) == 1
-    einsums = einsums_of(task.sliced) if alone else []
-    return replace(einsums[0], order=None) if len(einsums) == 1 else None
-
-
-def _is_one_product(task: Task, path: Einsum) -> bool:
-    op = path.site.op
-    dense = op.name == "stablehlo.dot_general"
-    return dense and _fits(task, op) and _sums_examples(path) and _only_moves(task)
-
-
-def _fits(task: Task, op: mlir.Operation) -> bool:
-    """Whether a kernel can contract these operands."""
-    shapes = [mlir.shape(value) for value in op.operands]
-    kinds = [str(dtype_of(value)) for value in [*op.operands, op.results[0]]]
-    sizes = list(map(math.prod, [*shapes, mlir.shape(op.results[0])]))
-    return (
-        all(kind in OPERANDS for kind in kinds)
-        and all(0 < size < MOST_ELEMENTS for size in sizes)
-        and task.examples.size <= MOST_EXAMPLES
-    )
-
-
-def _sums_examples(path: Einsum) -> bool:
-    """Whether both operands hold the examples along what is contracted."""
-    dims = zip(contracted(path.site.op).values(), path.site.inputs, strict=True)
-    return all(isinstance(axis, PerExample) and axis.dim in own.summed for own, (_, axis) in dims)
-
-
-def _only_moves(task: Task) -> bool:
-    """Whether nothing stands beside the products at the end."""
-    links = [reading_of(step, task.sliced.made) for step in task.sliced.tail]
-    return all(link is not None and link.does is not Does.PADS for link in links)
-
-
-def _is_by_tiles(task: Task, measure: Measure) -> bool:
-    """Whether it is the mean of a function that kernels can take of tiles."""
-    if not isinstance(measure, MeanOf):
+    if not isinstance(measure, MeanOf) or not _is_one_product(task.sliced):
         return False
     # Mosaic asks for the device that is here to lower a sign.
     lacking = ["sign"] if task.device.kernels == "mosaic" else []
-    return is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
+    is_by_tiles = is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
+    return is_by_tiles and task.examples.size <= MOST_EXAMPLES
+
+
+def _is_one_product(sliced: GradientSlice) -> bool:
+    """Whether nothing stands beside the products of its only site, which kernels can contract."""
+    if len(sliced.sites) != 1 or len(einsums_of(sliced)) != 1:
+        return False
+    (site,) = sliced.sites
+    links = [reading_of(step, sliced.made) for step in sliced.tail]
+    only_moves = all(link is not None and link.does is not Does.PADS for link in links)
+    return site.op.name == "stablehlo.dot_general" and only_moves and _fits(site)
+
+
+def _fits(site: Step) -> bool:
+    """Whether a kernel can contract these operands, along dimensions that hold the examples."""
+    values = [*site.op.operands, site.op.results[0]]
+    kinds = all(str(dtype_of(value)) in OPERANDS for value in values)
+    sizes = all(0 < math.prod(mlir.shape(value)) < MOST_ELEMENTS for value in values)
+    dims = zip(contracted(site.op).values(), site.inputs, strict=True)
+    sums = all(isinstance(axis, PerExample) and axis.dim in own.summed for own, (_, axis) in dims)
+    return kinds and sizes and sums
+
+
+def _path(task: Task) -> Einsum:
+    """From the only site to the gradient, but in the site's own order."""
+    return replace(einsums_of(task.sliced)[0], order=None)
 
 
 def _phi(measure: MeanOf) -> Phi:
@@ -244,9 +223,7 @@ def _phi(measure: MeanOf) -> Phi:
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """All that it makes, and the gradient, in one kernel."""
-    path = _only_path(task)
-    assert path is not None
-    return predicted(task, path, len(measures))
+    return predicted(task, _path(task), len(measures))
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
@@ -261,13 +238,10 @@ def _emit(asked: Asked, known: Known) -> Computed:
     means = [measure for measure in asked.measures if isinstance(measure, MeanOf)]
     phis = [_phi(measure) for measure in means]
     sums = _sums(task, known, phis, [], task.examples.flags(known), reuse)
-    count, path = task.examples.count(known), _only_path(task)
-    assert path is not None
-    measured: Measured = {
-        measure: measure.whole(_moved(task, path, x), count)
-        for measure, x in zip(means, sums, strict=False)
-    }
-    return Computed(measured, _gradient(task, path, known, sums[-1]) if reuse else None)
+    count = task.examples.count(known)
+    measured: Measured = {m: m.whole(x, count) for m, x in zip(means, sums, strict=False)}
+    gradient = task.rounded(scaled_by(sums[-1], _path(task), known, 1)) if reuse else None
+    return Computed(measured, gradient)
 
 
 def weighted_sum(
@@ -277,10 +251,8 @@ def weighted_sum(
     `finite` alone.
     """
     task = chosen.task
-    path = _only_path(task)
-    assert path is not None
     (total,) = _sums(task, known, [phi or (lambda g: g)], [weights], finite)
-    return _moved(task, path, total)
+    return total
 
 
 def _sums(
@@ -291,31 +263,35 @@ def _sums(
     counted: jax.Array | None,
     plain: bool = False,
 ) -> list[jax.Array]:
-    """Sums over the examples that are `counted` of each function of w_b g_b, [batch, D, F], by the
-    kernel of the device; where it has none, interpreted. Last, if `plain`, of the products alone.
+    """Sums over the examples that are `counted` of each function of w_b g_b, as the gradient lies,
+    by the kernel of the device; where it has none, interpreted. Last, if `plain`, of the products
+    alone.
     """
-    path = _only_path(task)
-    assert path is not None
+    path = _path(task)
     factors = [*_scales(task, path, known), *weights]
     last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
 
     def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
         g = reduce(operator.mul, numbers[:last], own)
-        kept = [_of_real(phi(g), *numbers[last:]) for phi in phis]
-        return [*kept, own] if plain else kept
+        found = [phi(g) for phi in phis]
+        for real in numbers[last:]:
+            found = [jnp.where(real > 0, x, jnp.zeros_like(x)) for x in found]
+        return [*found, own] if plain else found
 
     spread = [jnp.broadcast_to(jnp.asarray(x, WORD), task.examples.size) for x in columns]
     operands = _operands(task, path, known)
     how = _precision(path, operands[0].dtype)
-    by = by_triton if task.device.kernels == "triton" else by_mosaic
+    kernel = triton if task.device.kernels == "triton" else mosaic
 
     def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
-        return by(products, interpret=task.device.kernels is None)
+        # Kernels count in 32 bits.
+        with jax.enable_x64(False):
+            return kernel.summed_products(products, interpret=task.device.kernels is None)
 
-    if operands[0].shape[1] == 1:
-        return run(*(x[:, 0] for x in operands))
-    return jax.vmap(run, (1, 1))(*operands)
+    is_single = operands[0].shape[1] == 1
+    sums = run(*(x[:, 0] for x in operands)) if is_single else jax.vmap(run, (1, 1))(*operands)
+    return [_moved(task.sliced, x) for x in sums]
 
 
 def _operands(task: Task, path: Einsum, known: Known) -> tuple[jax.Array, jax.Array]:
@@ -351,27 +327,17 @@ def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
 
 
-def _of_real(taken: jax.Array, *real: jax.Array) -> jax.Array:
-    return jnp.where(real[0] > 0, taken, jnp.zeros_like(taken)) if real else taken
-
-
-def _moved(task: Task, path: Einsum, x: jax.Array) -> jax.Array:
+def _moved(sliced: GradientSlice, x: jax.Array) -> jax.Array:
     """[batch, D, F] as the gradient lies."""
-    made = path.site.op.results[0]
+    made = sliced.sites[0].op.results[0]
     known = {made: x.reshape(mlir.shape(made))}
-    for step in task.sliced.tail:
+    for step in sliced.tail:
         link = reading_of(step, known)
         assert link is not None
         value = known[step.inputs[link.sums[0]][0]]
         move = moving(link.op) if link.does is Does.MOVES else None
         known[link.made] = value if move is None else move(value)[0]
-    return known[task.sliced.value]
-
-
-def _gradient(task: Task, path: Einsum, known: Known, total: jax.Array) -> jax.Array:
-    """The minibatch gradient from the sum of the products."""
-    scaled = scaled_by(total, path, known, 1)
-    return task.rounded(_moved(task, path, scaled))
+    return known[sliced.value]
 
 
 FUSED = Strategy(

@@ -10,7 +10,6 @@ Strong Differentially Private Learners", for sequences.)
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations_with_replacement
 
 import jax
@@ -103,8 +102,12 @@ def _norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     norms, reliable = _norm(shares_of(task, known, factors_of(task, known)))
     if is_single:
         return norms
-    instead = partial(_instantiated, asked, known, measure)
-    return lax.cond(jnp.all(reliable), lambda: norms, instead)
+
+    def instantiated() -> jax.Array:
+        (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [measure])], known)
+        return made.measured[measure]
+
+    return lax.cond(jnp.all(reliable), lambda: norms, instantiated)
 
 
 def _of_single_products(task: Task, known: Known) -> jax.Array:
@@ -116,11 +119,6 @@ def _of_single_products(task: Task, known: Known) -> jax.Array:
     norms = [scaled_norms(widened(x), dim) for x, dim in sliced]
     scale = scale_of(e, known, task.examples.factor(known))
     return without_padding(jnp.abs(from_scaled(product_of([*norms, scale]))), padding)
-
-
-def _instantiated(asked: Asked, known: Known, measure: Measure) -> jax.Array:
-    (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [measure])], known)
-    return made.measured[measure]
 
 
 @traced_once

@@ -30,7 +30,7 @@ from hlo_surgery.passes.measures.kronecker import (
     stacked_axes,
 )
 from hlo_surgery.passes.measures.measures import Measure
-from hlo_surgery.passes.measures.projections import Dims, Projected, sides
+from hlo_surgery.passes.measures.projections import Projected, sides
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum, Sides, common_sides, sides_of
 from hlo_surgery.passes.strategies.einsums.factors import (
     Factors,
@@ -51,6 +51,7 @@ from hlo_surgery.passes.strategies.strategy import (
     Task,
     each_measure,
 )
+from hlo_surgery.passes.terms.steps import Dims
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -163,8 +164,8 @@ def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> ja
     g_b of several positions, or P and Q not over the axes of l and r: each example's own in turn
     """
     task, count = chosen.task, chosen.task.examples.count(known)
-    flat = [side.reshape(-1, *side.shape[stacked_axes(basis) :]) for side in basis]
     if task.examples.size > 1 and common_sides(task.einsums) is not None:
+        flat = [side.reshape(-1, *side.shape[stacked_axes(basis) :]) for side in basis]
         factors = _left_and_right(task, known)
         if _are_along(factors, flat):
             squares = map(_squares_along, factors, flat)

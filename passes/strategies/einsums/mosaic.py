@@ -52,14 +52,11 @@ class Products:
         """P, D and F."""
         return self.a.shape[1], self.a.shape[2], self.d.shape[2]
 
-
-def padded(x: jax.Array, multiples: tuple[int, int]) -> jax.Array:
-    """[B, positions, elements] with zeros behind, so that tiles of these sizes cover it.
-
-    Zeros add nothing to products, so that of padded elements all products are zero.
-    """
-    behind = [-size % tile for size, tile in zip(x.shape[1:], multiples, strict=True)]
-    return jnp.pad(x, [(0, 0), *((0, more) for more in behind)]) if any(behind) else x
+    def of(self, a: jax.Array, d: jax.Array) -> jax.Array:
+        """Of one example, or of a tile of it: [P, D] and [P, F] to [D, F]."""
+        along = (((0,), (0,)), ((), ()))
+        how = self.precision
+        return lax.dot_general(a, d, along, precision=how, preferred_element_type=WORD)
 
 
 # A register holds 8 x 128 numbers of 32 bits; narrower ones lie in pairs or fours of rows.
@@ -70,11 +67,28 @@ MEMORY = 100 << 20
 
 @dataclass(frozen=True)
 class Tiling:
-    """How long tiles are along positions and both free dimensions."""
+    """How long tiles are along positions and both free dimensions, and of how many parts of the
+    batch the sums are made.
+    """
 
     positions: int
     left: int
     right: int
+    parts: int = 1
+
+
+def padded(products: Products, tiles: Tiling) -> tuple[jax.Array, jax.Array]:
+    """Both operands with zeros behind, so that whole tiles cover them.
+
+    Zeros add nothing to products, so that of padded elements all products are zero.
+    """
+    a = _padded(products.a, (tiles.positions, tiles.left))
+    return a, _padded(products.d, (tiles.positions, tiles.right))
+
+
+def _padded(x: jax.Array, multiples: tuple[int, int]) -> jax.Array:
+    behind = [-size % tile for size, tile in zip(x.shape[1:], multiples, strict=True)]
+    return jnp.pad(x, [(0, 0), *((0, more) for more in behind)]) if any(behind) else x
 
 
 def tiling(positions: int, left: int, right: int) -> Tiling:
@@ -95,14 +109,8 @@ def _tile(length: int, longest: int, unit: int) -> int:
 
 def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
     """What is taken of the products, summed over examples, [D, F] each."""
-    with jax.enable_x64(False):
-        return _called(products, tiling(*products.lengths), interpret)
-
-
-def _called(products: Products, tiles: Tiling, interpret: bool) -> list[jax.Array]:
-    products = _loadable(products)
-    a = padded(products.a, (tiles.positions, tiles.left))
-    d = padded(products.d, (tiles.positions, tiles.right))
+    products, tiles = _loadable(products), tiling(*products.lengths)
+    a, d = padded(products, tiles)
     size, steps = products.size, a.shape[1] // tiles.positions
     high, wide = a.shape[2] // tiles.left, d.shape[2] // tiles.right
     made = pl.BlockSpec((tiles.left, tiles.right), lambda i, j, b, p: (i, j))
@@ -150,13 +158,7 @@ def _kernel(products: Products, steps: int, *refs: Any) -> None:
         for ref in sums:
             ref[...] = jnp.zeros_like(ref)
 
-    product[...] += lax.dot_general(
-        a[0],
-        d[0],
-        (((0,), (0,)), ((), ())),
-        precision=products.precision,
-        preferred_element_type=WORD,
-    )
+    product[...] += products.of(a[0], d[0])
 
     @pl.when(step == steps - 1)
     def _() -> None:

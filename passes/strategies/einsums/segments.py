@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,12 +61,19 @@ BEFORE_HELP = (
 )
 
 
-class _Unmet(NamedTuple):
-    """`what` is not as it has to be, made by `op`; `help`: a way out beside the measure's own."""
+TWO_WAYS = (
+    "it is used in two ways that have no factors in common, as a table is that is looked up and "
+    "multiplied by"
+)
+PART = "this uses a part of it alone"
+NO_ORDER = (
+    "its axes, in the order that they have, are not first those of one factor and then those of "
+    "the other"
+)
 
-    op: Operation
-    what: str
-    help: str = ""
+
+# What is not as it has to be, by the op that makes it, and a way out beside the measure's own.
+Unmet = tuple[Operation, str, str]
 
 
 def unmet(task: Task, measure: OfPositions) -> Reason:
@@ -75,30 +81,29 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     sliced, by_sides = task.sliced, isinstance(measure, KroneckerFactor)
     lacking = "complex" if by_sides and mlir.is_complex(sliced.value) else "not such a sum"
     why = f"{measure.needs}, and the gradient {task.name} is {lacking}"
-    found = next(chain(_no_sum(task), _no_sides(task) if by_sides else ()), None)
-    if found is not None:
-        help = f"{found.help}; or {measure.help}" if found.help else measure.help
-        return reason_at(found.op, f"{why}: {found.what}", help)
+    for op, what, way_out in chain(_no_sum(task), _no_sides(task) if by_sides else ()):
+        help = f"{way_out}; or {measure.help}" if way_out else measure.help
+        return reason_at(op, f"{why}: {what}", help)
     op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
     if op is None:
         return Reason(why, "func.return", "module", measure.help)
     return reason_at(op, why, measure.help)
 
 
-def _no_sum(task: Task) -> Iterator[_Unmet]:
+def _no_sum(task: Task) -> Iterator[Unmet]:
     """What keeps a gradient from being read as einsums."""
     if task.made_before is not None:
         what = "this makes each example's own, and all that is done to them is to add them up"
-        yield _Unmet(task.made_before, what, BEFORE_HELP)
+        yield task.made_before, what, BEFORE_HELP
     yield from _terms_without_examples(task.sliced)
     step = first_unread(task.sliced)
     if step is not None:
         what = "is no contraction of whole rows by whole rows"
         behind = "does more than move what is contracted, and scale it by a number"
-        yield _Unmet(step.op, f"this {what if step.is_site else behind}")
+        yield step.op, f"this {what if step.is_site else behind}", ""
 
 
-def _terms_without_examples(sliced: GradientSlice) -> Iterator[_Unmet]:
+def _terms_without_examples(sliced: GradientSlice) -> Iterator[Unmet]:
     """What is added that rests on no example, as of a penalty of weights, or on one alone."""
     for step in sliced.tail:
         added = step.inputs if step.op.name in ("stablehlo.add", "stablehlo.subtract") else ()
@@ -107,25 +112,20 @@ def _terms_without_examples(sliced: GradientSlice) -> Iterator[_Unmet]:
             if value in sliced.made or is_splat(value, 0):
                 continue
             if isinstance(axis, Split):
-                yield _Unmet(op, "this term of it is single examples' alone", BEFORE_HELP)
-            yield _Unmet(op, "this term of it rests on no example", TERM_HELP)
+                yield op, "this term of it is single examples' alone", BEFORE_HELP
+            yield op, "this term of it rests on no example", TERM_HELP
 
 
-def _no_sides(task: Task) -> Iterator[_Unmet]:
+def _no_sides(task: Task) -> Iterator[Unmet]:
     """A use whose factors are not of the kind of the first one's, or that have no sides."""
     sides = [(e, sides_of(e)) for e in task.einsums]
     kinds = [own for _, own in sides if own is not None]
     odd = [e.site.op for e, own in sides if own is not None and own != kinds[0]]
     for op in odd:
-        what = (
-            "it is used in two ways that have no factors in common, as a table is that is looked "
-        )
         where = source_line(task.einsums[0].site.op)
-        yield _Unmet(op, f"{what}up and multiplied by; the other way at {where}", USES_HELP)
+        yield op, f"{TWO_WAYS}; the other way at {where}", USES_HELP
     for e in (e for e, own in sides if own is None):
-        what = "its axes, in the order that they have, are not first those of one factor and then "
-        part = "this uses a part of it alone"
-        yield _Unmet(e.pad or e.site.op, part if e.pad else f"{what}those of the other")
+        yield e.pad or e.site.op, PART if e.pad else NO_ORDER, ""
 
 
 def _applies(task: Task, measure: Measure) -> bool:

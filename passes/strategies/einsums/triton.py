@@ -6,7 +6,6 @@ of the batch have sums of their own, which are added up behind.
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products, padded
+from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products, Tiling, padded
 
 # Powers of two, as Triton takes no others. Registers hold the products and two sums of 64 x 128,
 # and more sums of half as many. Of seven tilings this was the fastest on an H200, or within 7 % of
@@ -30,18 +29,6 @@ PROGRAMS = 264
 # steps of positions is to be filled; fitted to the times of that table.
 TAKING, FILLING = 0.33e-6, 0.57e-6
 KIND = "NVIDIA H200"
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How long tiles are along positions and both free dimensions, and of how many parts of the
-    batch the sums are made.
-    """
-
-    positions: int
-    left: int
-    right: int
-    parts: int
 
 
 def tiling(size: int, positions: int, left: int, right: int, sums: int) -> Tiling:
@@ -67,9 +54,21 @@ def _tile(length: int, longest: int) -> int:
 
 def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
     """What is taken of the products, summed over examples, [D, F] each."""
-    with jax.enable_x64(False), _known_gpu(interpret):
-        tiles = tiling(products.size, *products.lengths, products.sums)
-        return _called(products, tiles, interpret)
+    tiles = tiling(products.size, *products.lengths, products.sums)
+    a, d = padded(products, tiles)
+    shape = tiles.parts, a.shape[2], d.shape[2]
+    called = pl.pallas_call(
+        partial(_kernel, products, tiles),
+        grid=(a.shape[2] // tiles.left, d.shape[2] // tiles.right, tiles.parts),
+        out_shape=[jax.ShapeDtypeStruct(shape, WORD)] * products.sums,
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=STAGES),
+        interpret=interpret,
+        name="fused",
+    )
+    with _known_gpu(interpret):
+        found = called(products.numbers, a, d)
+    _, left, right = products.lengths
+    return [jnp.sum(x[:, :left, :right], 0) for x in found]
 
 
 def _known_gpu(interpret: bool) -> AbstractContextManager[Any]:
@@ -80,23 +79,6 @@ def _known_gpu(interpret: bool) -> AbstractContextManager[Any]:
         return nullcontext()
     device = AbstractDevice(device_kind=KIND, num_cores=None, platform="gpu")
     return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
-
-
-def _called(products: Products, tiles: Tiling, interpret: bool) -> list[jax.Array]:
-    _, left, right = products.lengths
-    a = padded(products.a, (tiles.positions, tiles.left))
-    d = padded(products.d, (tiles.positions, tiles.right))
-    grid = (a.shape[2] // tiles.left, d.shape[2] // tiles.right)
-    shape = tiles.parts, a.shape[2], d.shape[2]
-    found = pl.pallas_call(
-        partial(_kernel, products, tiles),
-        grid=(*grid, tiles.parts),
-        out_shape=[jax.ShapeDtypeStruct(shape, WORD)] * products.sums,
-        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=STAGES),
-        interpret=interpret,
-        name="fused",
-    )(products.numbers, a, d)
-    return [jnp.sum(x[:, :left, :right], 0) for x in found]
 
 
 def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
@@ -112,7 +94,7 @@ def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
 
         def longer(position: jax.Array, own: jax.Array) -> jax.Array:
             taken = pl.ds(position * tiles.positions, tiles.positions)
-            return own + _dot(a[example, taken, rows], d[example, taken, columns], products)
+            return own + products.of(a[example, taken, rows], d[example, taken, columns])
 
         return lax.fori_loop(0, a.shape[1] // tiles.positions, longer, nothing)
 
@@ -126,9 +108,3 @@ def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
     found = lax.fori_loop(first, first + count, with_example, (nothing,) * products.sums)
     for ref, total in zip(made, found, strict=True):
         ref[part, rows, columns] = total
-
-
-def _dot(x: jax.Array, y: jax.Array, products: Products) -> jax.Array:
-    contracted = (((0,), (0,)), ((), ()))
-    how = products.precision
-    return lax.dot_general(x, y, contracted, precision=how, preferred_element_type=WORD)

@@ -5,7 +5,6 @@ from functools import cache
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 
 import hlo_surgery as hs
 from tests.products import covering
@@ -106,9 +105,3 @@ def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
     }
     for name, value in expected.items():
         np.testing.assert_allclose(np.float64(found[name]), value, rtol=2e-5, err_msg=name)
-
-
-def each(p, x, u, r, ids):
-    """Linear in its parameters, so that the data are the gradients."""
-    h, _ = lax.scan(lambda h, layer: (h - 2 * (x @ layer), None), x @ p["w"] + p["b"], p["layers"])
-    return jnp.sum(h * u, -1) + jnp.sum(p["table"][ids] * r, (1, 2)) + jnp.sum(p["untouched"])

@@ -1,4 +1,7 @@
-"""Pairs of processes joined by `jax.distributed`, each with two virtual devices: their reports."""
+"""Programs of several virtual devices, run beside the tests, since JAX counts its devices once.
+
+Alone, or in pairs that are joined by `jax.distributed`, with two devices each: their reports.
+"""
 
 import json
 import os
@@ -12,11 +15,27 @@ import jax
 
 from tests.fast_compiles import FAST_COMPILES
 
+ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_S = 60
 FLAGS = f"--xla_force_host_platform_device_count=2 {FAST_COMPILES}"
 
 
-def reports(directory, timeout_s, *command):
+def reports(flags, timeout, module, *arguments):
+    """The lines of JSON that a module prints, which has to end well within so many seconds."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def reports_of_two(directory, timeout_s, *command):
     """The last line of each, as JSON, of `python -m *command ADDRESS NUMBER`."""
     address = f"localhost:{free_port()}"
     started = [start(directory, number, *command, address) for number in range(2)]
@@ -52,7 +71,7 @@ def start(directory, number, *command):
     ):
         return subprocess.Popen(
             [sys.executable, "-m", *command, str(number)],
-            cwd=Path(__file__).parent.parent.parent,
+            cwd=ROOT,
             env=os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"},
             stdout=out,
             stderr=err,
