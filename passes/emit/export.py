@@ -9,9 +9,9 @@ with jax.enable_x64(True):          new code
 """
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -47,16 +47,6 @@ def asked_numerics() -> Mapping[str, Any]:
     """The options of who asked for this thread's work, or of this thread."""
     asked, config = _asked.get(), jax.config
     return asked or {name: getattr(config, f"jax_{name}") for name in NUMERICS}
-
-
-@contextmanager
-def asked_with(numerics: Mapping[str, Any]) -> Generator[None]:
-    """Within, these are the options of who asked."""
-    token = _asked.set(numerics)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
 
 
 def as_asked(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
@@ -105,7 +95,9 @@ def in_clean_config(work: Callable[[], Result]) -> Result:
     numerics = asked_numerics()
 
     def isolated() -> Result:
-        with jax.enable_x64(True), asked_with(numerics):
+        # Of this thread alone, as all of JAX's.
+        _asked.set(numerics)
+        with jax.enable_x64(True):
             return work()
 
     with ThreadPoolExecutor(1) as thread:
@@ -155,21 +147,18 @@ def _no_derivative(_: export.Exported) -> export.Exported:
 
 
 def portable_artifact(module: Module) -> bytes:
-    """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
+    """The module as a StableHLO portable artifact of the version that this jaxlib speaks. Raises
+    Refusal where devices run something on their own parts, as they run kernels.
+    """
     code = mlir.clone(module)
-    _refuse_parts(code)
-    drop_placement(code, mlir.all_operations(code))
+    ops = mlir.all_operations(code)
+    for op in (op for op in ops if op.name == "sdy.manual_computation"):
+        why = "each of several devices runs it on its own part, and the module is for one alone"
+        raise Refusal(reason_at(op, why, ON_ITS_MESH))
+    drop_placement(code, ops)
     _make_plain(code)
     version = stablehlo.get_current_version()
     return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)
-
-
-def _refuse_parts(code: Module) -> None:
-    """Raises Refusal where devices run something on their own parts, as they run kernels."""
-    for op in mlir.all_operations(code):
-        if op.name == "sdy.manual_computation":
-            why = "each of several devices runs it on its own part, and the module is for one alone"
-            raise Refusal(reason_at(op, why, ON_ITS_MESH))
 
 
 def _on_mesh(module: Module) -> bytes:

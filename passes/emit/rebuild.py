@@ -88,55 +88,42 @@ def copy_all(
         made |= zip(mlir.results(op), mlir.results(copied), strict=True)
 
 
-def extend_return(end: Operation, values: Sequence[Value]) -> Operation:
+def extend_return(end: Operation, values: Sequence[Value]) -> None:
     """Return more values from a region."""
     with mlir.context(), end.location, ir.InsertionPoint(end):
-        renewed = ir.Operation.create("stablehlo.return", operands=[*end.operands, *values])
+        ir.Operation.create("stablehlo.return", operands=[*end.operands, *values])
     end.erase()
-    return renewed
 
 
 def extend_results(
-    op: Operation,
-    initial: Sequence[Value],
-    count: int,
-    known: Sequence[dict[Value, Any]],
-    sets: Sequence[set[Value]],
+    op: Operation, initial: Sequence[Value], known: Sequence[dict[Value, Any] | set[Value]]
 ) -> Operation:
-    """The op rebuilt so that it has `count` more results, of what its regions return last.
+    """The op rebuilt so that it results in all that its regions return by now.
 
     What is known of the old results, in dicts and sets by value, is known of the new ones.
     """
-    returned = mlir.returned(mlir.blocks(op)[-1])
-    kinds = [*(r.type for r in op.results), *(v.type for v in returned[len(returned) - count :])]
     with mlir.context(), op.location, ir.InsertionPoint(op):
         renewed = ir.Operation.create(
             op.name,
-            results=kinds,
+            results=[v.type for v in mlir.returned(mlir.blocks(op)[-1])],
             operands=[*op.operands, *initial],
             attributes=mlir.attributes(op),
             regions=len(op.regions),
         )
     for old, new in zip(op.regions, renewed.regions, strict=True):
         cast(Any, old.blocks[0]).append_to(new)
-    _transfer(dict(zip(mlir.results(op), mlir.results(renewed), strict=False)), known, sets)
+    new_by_old = dict(zip(mlir.results(op), mlir.results(renewed), strict=False))
+    for old, new in new_by_old.items():
+        old.replace_all_uses_with(new)
+    # Values that are gone must be known nowhere: others may come to lie at their addresses.
+    for each in known:
+        gone = [old for old in new_by_old if old in each]
+        if isinstance(each, set):
+            each.difference_update(gone)
+            each.update(new_by_old[old] for old in gone)
+        else:
+            each |= {new_by_old[old]: each.pop(old) for old in gone}
+            held = {k: v for k, v in each.items() if isinstance(v, ir.Value) and v in new_by_old}
+            each |= {k: new_by_old[v] for k, v in held.items()}
     op.erase()
     return renewed
-
-
-def _transfer(
-    renewed: dict[Value, Value], known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]
-) -> None:
-    """Values that are gone must be known nowhere: others may come to lie at their addresses."""
-    for old, new in renewed.items():
-        old.replace_all_uses_with(new)
-    for mapping in known:
-        mapping.update({renewed[old]: mapping.pop(old) for old in renewed if old in mapping})
-        held = {
-            k: renewed[v] for k, v in mapping.items() if isinstance(v, ir.Value) and v in renewed
-        }
-        mapping.update(held)
-    for members in sets:
-        gone = members & renewed.keys()
-        members -= gone
-        members |= {renewed[old] for old in gone}

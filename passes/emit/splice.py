@@ -15,8 +15,6 @@ f(x) = x * c, with c traced outside    =>    f'(x, c') = x * c', to be called on
 of the program.
 
 Main's signature: given a function, further arguments, and what else it returns.
-
-Host calls: the primitives by which a function, or what it calls, calls its host.
 """
 
 import re
@@ -107,9 +105,12 @@ def location_for(scope: Scope, source: Operation) -> ir.Location:
 def keep_names_alone(ops: Iterable[Operation]) -> None:
     """Forget which of our own lines ops were traced at. JAX has its name stack outside of them."""
     for op in ops:
-        names = "/".join(_outer_names(cast(Any, op.location)))
+        names, location = list[str](), cast(Any, op.location)
+        while isinstance(location, ir.NameLoc):
+            names.append(str(location.name_str))
+            location = location.child_loc
         with mlir.context():
-            cast(Any, op).location = ir.Location.name(names)
+            cast(Any, op).location = ir.Location.name("/".join(names))
 
 
 def set_traced_scopes(
@@ -141,12 +142,6 @@ def _tagged(scope: Scope, names: tuple[str, ...]) -> Scope | None:
 
 # Names are many, since each ends in what its op does; tags are few.
 _unquoted = lru_cache(maxsize=4096)(unquote)
-
-
-def _outer_names(location: Any) -> Iterator[str]:
-    while isinstance(location, ir.NameLoc):
-        yield str(location.name_str)
-        location = location.child_loc
 
 
 def _names(location: Any) -> Iterator[str]:
@@ -185,13 +180,9 @@ def trace(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> tuple
         outputs: Any = eval_jaxpr(made.jaxpr, known, *arrays[: len(structs)])
         return jax.tree.unflatten(jax.tree.structure(results), outputs)
 
-    kinds = [_struct(const) for const in closed_over]
-    return jax.jit(opened, keep_unused=True).trace(*structs, *kinds), closed_over
-
-
-def _struct(value: Any) -> jax.ShapeDtypeStruct:
-    kind: Any = jax.typeof(value)
-    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
+    kinds: list[Any] = [jax.typeof(const) for const in closed_over]
+    further = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
+    return jax.jit(opened, keep_unused=True).trace(*structs, *further), closed_over
 
 
 # The attribute of a result that a rewriting has added: the statistic's label. It outlives names
@@ -308,7 +299,7 @@ def _lowered(
 ) -> tuple[bytes, list[Any]]:
     traced, tracers = trace(replacement, *structs)
     # All that is spliced is ours, but for what statistics are made of.
-    if host_calls(traced.jaxpr.jaxpr):
+    if primitives(traced.jaxpr.jaxpr) & CALLS:
         raise ValueError(TELLING)
     platforms = None if platform is None else (platform,)
     return mlir.to_bytecode(traced.lower(lowering_platforms=platforms).compiler_ir()), tracers
@@ -333,12 +324,8 @@ def _further_arguments(
     return [closed_over[id(tracer)][1] for tracer in tracers]
 
 
+# Those by which a function calls its host.
 CALLS = frozenset(["debug_callback", "debug_print", "io_callback", "pure_callback"])
-
-
-def host_calls(jaxpr: Jaxpr) -> set[str]:
-    """The primitives by which a function, or what it calls, calls its host."""
-    return primitives(jaxpr) & CALLS
 
 
 def primitives(jaxpr: Jaxpr) -> set[str]:

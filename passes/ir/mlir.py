@@ -233,11 +233,6 @@ def made_by(value: Value, *names: str) -> Operation | None:
     return op if op is not None and op.name in names else None
 
 
-def is_same(one: Operation, other: Operation) -> bool:
-    """Whether two Python objects stand for the same op, which has results."""
-    return one.results[0] == other.results[0]
-
-
 def operands(op: Operation) -> list[Value]:
     """The op's operands."""
     return list(op.operands)

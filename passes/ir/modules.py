@@ -72,25 +72,19 @@ def _callees(function: func.FuncOp, functions: Functions) -> dict[str, list[Oper
 
 
 COMPOSITE = "stablehlo.composite"
-# Ops of older dumps, which newer ones have other words for.
-OLD = ("broadcast", "create_token", "cross-replica-sum", "dot", "unary_einsum")
-# MLIR's passes, and the ops that they are run for.
-LEGALISED = {
-    "stablehlo-legalize-composite-to-call": frozenset([COMPOSITE]),
-    "chlo-legalize-to-stablehlo": frozenset(["chlo"]),
-    "stablehlo-legalize-deprecated-ops{fail-on-unused=false}": frozenset(
-        f"stablehlo.{name}" for name in OLD
-    ),
-}
+# MLIR's passes: of composites, of CHLO, and of ops of older dumps, which now go by other names.
+LEGALISING = (
+    "stablehlo-legalize-composite-to-call",
+    "chlo-legalize-to-stablehlo",
+    "stablehlo-legalize-deprecated-ops{fail-on-unused=false}",
+)
 
 
-def flatten(module: Module, names: set[str]) -> None:
+def flatten(module: Module) -> None:
     """Put StableHLO's own ops of today in place of composites, CHLO and ops of older dumps, and
-    inline all calls. `names`: of the ops that are there.
+    inline all calls.
     """
-    names = names | {name.split(".")[0] for name in names}
-    passes = [each for each, ops in LEGALISED.items() if not ops.isdisjoint(names)]
-    mlir.run_passes(module, *(f"func.func({each})" for each in passes))
+    mlir.run_passes(module, *(f"func.func({each})" for each in LEGALISING))
     inline_calls(module)
 
 

@@ -43,7 +43,7 @@ from hlo_surgery.passes.loops.loop_sums import (
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
-from hlo_surgery.passes.terms.steps import Axes, Step
+from hlo_surgery.passes.terms.steps import Axes, Known, Step
 
 Counters = dict[Value, Numbers]
 
@@ -58,12 +58,8 @@ class Order:
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Stacked:
-    """Where a value's steps are: along `dim` of a stack."""
-
-    stack: Value
-    dim: int
+# Where a value's steps are: a stack of them, and its dimension along which they lie.
+Stacked = tuple[Value, int]
 
 
 def order_of(index: Value, counters: Counters, size: int) -> Order | None:
@@ -78,49 +74,25 @@ def common_order(loop: Operation, values: Iterable[Value], counters: Counters) -
     """The order of the first stack that one of these is sliced from, or of a counter from 0."""
     found = (sliced[1] for v in values if (sliced := _sliced(loop, v, counters)))
     counted = (order_of(c, counters, len(numbers)) for c, numbers in counters.items())
-    return next(found, None) or next((order for order in counted if order), None)
+    return next(found, None) or next(filter(None, counted), None)
 
 
 def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked, Order] | None:
     """The stack outside the loop of which a value is one slice, without that dimension."""
-    op: Operation | None = None
-    for name in ("stablehlo.reshape", "stablehlo.dynamic_slice"):
-        op = mlir.made_by(op.operands[0] if op else value, name)
-        if op is None:
-            return None
-    assert op is not None
+    reshape = mlir.made_by(value, "stablehlo.reshape")
+    op = reshape and mlir.made_by(reshape.operands[0], "stablehlo.dynamic_slice")
+    if op is None:
+        return None
     stack, whole = op.operands[0], mlir.shape(op.operands[0])
     cut = [d for d, size in enumerate(mlir.shape(op.results[0])) if size != whole[d]]
-    is_inside = any(mlir.is_same(each, loop) for each in mlir.loops_around(stack))
+    is_inside = loop in mlir.loops_around(stack)
     if len(cut) != 1 or is_inside or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :]):
         return None
     order = order_of(op.operands[1 + cut[0]], counters, whole[cut[0]])
-    return order and (Stacked(stack, cut[0]), order)
-
-
-def step_stacks(
-    axes: Axes,
-    loop: Operation,
-    values: Iterable[Value],
-    order: Order,
-    counters: Counters,
-    reached: set[Value],
-) -> tuple[Operation, dict[Value, Stacked]]:
-    """Where the steps of these values are, in this order, and the loop, which is rebuilt so that it
-    stacks those that nothing holds yet.
-    """
-    each = {v: _sliced(loop, v, counters) for v in values}
-    known = {v: s[0] for v, s in each.items() if s and s[1] == order}
-    new = [v for v in each if v not in known]
-    if not new:
-        return loop, known
-    parts = [Part(v, order.index, len(order.numbers)) for v in new]
-    renewed, made = stacked(axes, loop, parts, sets=[reached])
-    return renewed, known | {v: Stacked(stack, 0) for v, stack in zip(new, made, strict=True)}
+    return order and ((stack, cut[0]), order)
 
 
 CONTRACTIONS = SUMMING | {"stablehlo.reduce"}
-Arrays = Mapping[Value, jax.Array]
 
 
 @dataclass(frozen=True)
@@ -135,12 +107,7 @@ class Term:
         """What the ops between take beside it."""
         return [v for link in self.links for v in link.others]
 
-    @property
-    def rows(self) -> list[Value]:
-        """The operands that hold examples."""
-        return [v for v, axis in self.site.inputs if axis]
-
-    def of(self, operands: Sequence[jax.Array], known: Arrays) -> jax.Array:
+    def of(self, operands: Sequence[jax.Array], known: Known) -> jax.Array:
         """The contraction of these operands, and what lies behind it."""
         (made,) = cast(Raised, raise_op(self.site.op))(*operands)
         for link in self.links:
@@ -178,22 +145,28 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bo
     found = (_stacks if stacks else _sums)(axes, loop, reached) if counters else []
     if not counters or not found:
         return False
-    rows = [v for each in found for term in each.terms for v in term.rows]
-    orders = [_order(each.scan, counters) for each in found if each.scan]
-    order = orders[0] if orders else common_order(loop, rows, counters)
+    # In the order in which a loop stacks contractions it has to stack their operands.
+    orders = {e.number: order_of(e.scan.index, counters, e.scan.steps) for e in found if e.scan}
+    order = next(iter(orders.values()), None) or common_order(loop, _rows(found), counters)
     if order is None:
         return False
-    kept = [each for each in found if not each.scan or _order(each.scan, counters) == order]
-    rows = [v for each in kept for term in each.terms for v in term.rows]
-    renewed, made = step_stacks(axes, loop, rows, order, counters, reached)
+    kept = [each for each in found if orders.get(each.number, order) == order]
+    sliced = {v: _sliced(loop, v, counters) for v in _rows(kept)}
+    made = {v: where[0] for v, where in sliced.items() if where and where[1] == order}
+    new = [v for v in sliced if v not in made]
+    if new:
+        parts = [Part(v, order.index, len(order.numbers)) for v in new]
+        loop, results = stacked(axes, loop, parts, [reached])
+        made |= {v: (stack, 0) for v, stack in zip(new, results, strict=True)}
     for each in kept:
-        _contract_behind(renewed, each, made)
+        _contract_behind(loop, each, made)
     return True
 
 
-def _order(scan: Scan, counters: Counters) -> Order | None:
-    """The order in which a loop stacks contractions, and so has to stack their operands."""
-    return order_of(scan.index, counters, scan.steps)
+def _rows(found: Sequence[Carry]) -> list[Value]:
+    """The operands of contractions that hold examples."""
+    sites = [term.site for each in found for term in each.terms]
+    return [v for site in sites for v, axis in site.inputs if axis]
 
 
 def _sums(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
@@ -219,7 +192,7 @@ def _term(axes: Axes, body: Any, value: Value) -> Term | None:
     """A contraction over the examples behind moves and scales that are the same at each step."""
     made, links = epilogue(axes, value)
     op = mlir.defining_operation(made)
-    if op is None or not axes.is_sum(axes.of(made)) or not _is_hoistable(op):
+    if op is None or not axes.sums(made) or not _is_hoistable(op):
         return None
     if op.block != body or all(example_axis(axes, v) is None for v in op.operands):
         return None
@@ -245,18 +218,21 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     number, initial = found.number, loop.operands[found.number]
     operands = [v for term in found.terms for v, _ in term.site.inputs]
     others = [v for term in found.terms for v in term.others]
-    sources = [made[v].stack if v in made else v for v in operands]
+    sources = [made[v][0] if v in made else v for v in operands]
     values = list(dict.fromkeys([initial, *others, *sources]))
 
     def contracted(*arrays: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, arrays, strict=True))
         known |= {v: known[s] for v, s in zip(operands, sources, strict=True)}
-        dims = {v: where.dim for v, where in made.items()}
+        dims = {v: dim for v, (_, dim) in made.items()}
         if found.scan is None:
             sums = [_summed(term, known, dims) for term in found.terms]
             start = [] if is_splat(initial, 0) else [known[initial]]
             return [functools.reduce(jnp.add, [*start, *sums])]
-        each = _at_each(found.terms[0], known, dims)
+        of_step = jax.vmap(
+            lambda *step: found.terms[0].of(step, known), [dims.get(v) for v in operands]
+        )
+        each = of_step(*(known[v] for v in operands))
         shape = mlir.shape(loop.results[number])
         return [jnp.moveaxis(each, 0, found.scan.dim).reshape(shape)]
 
@@ -268,17 +244,7 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     loop.results[number].replace_all_uses_with(result)
 
 
-def _at_each(term: Term, known: Arrays, dims: Mapping[Value, int]) -> jax.Array:
-    """A contraction at each step, [T, ...]."""
-    operands = [v for v, _ in term.site.inputs]
-
-    def of_step(*step: jax.Array) -> jax.Array:
-        return term.of(step, known)
-
-    return jax.vmap(of_step, [dims.get(v) for v in operands])(*(known[v] for v in operands))
-
-
-def _summed(term: Term, known: Arrays, dims: Mapping[Value, int]) -> jax.Array:
+def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> jax.Array:
     """One contraction over steps and examples."""
     operands = [
         _joined(known[v], dims[v], axis) if isinstance(axis, PerExample) else known[v]

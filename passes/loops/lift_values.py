@@ -20,68 +20,62 @@ from hlo_surgery.passes.strategies.lift import lifted_gradients
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, slice_function
-from hlo_surgery.passes.terms.steps import Axes
+from hlo_surgery.passes.terms.steps import Axes, Known
 
-Lifted = dict[Value, Value]
 ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)
 
 
-def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lifted:
+def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> None:
     """Lift every Summed value that the outputs of a block rest on and that a loop or branch makes.
 
-    Loops and branches are rebuilt with more results. The dict holds the lifted version of each.
+    Loops and branches are rebuilt with more results, and `axes` knows the lifted version of each.
     """
-    lifted: Lifted = {}
-    _lift_block(axes, block, reached_values(axes, outputs), lifted)
-    return lifted
+    _lift_block(axes, block, reached_values(axes, outputs))
 
 
-def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:
+def _lift_block(axes: Axes, block: Block, reached: set[Value]) -> None:
     """Lift a block's loops and branches in program order: each finds what it needs lifted."""
     for op in mlir.operations(block):
         if op.name in mlir.CONTROL_FLOW and not reached.isdisjoint([*op.results, *_arguments(op)]):
-            _lift_op(axes, op, reached, lifted)
+            _lift_op(axes, op, reached)
 
 
 def _arguments(op: Operation) -> list[Value]:
     return list(mlir.blocks(op)[1].arguments) if op.name == "stablehlo.while" else []
 
 
-def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> None:
+def _lift_op(axes: Axes, op: Operation, reached: set[Value]) -> None:
     """Rebuild a loop or branch to return its reached results' lifted versions as well."""
-    loops = op.name == "stablehlo.while"
+    loops, lifted = op.name == "stablehlo.while", axes.lifted
     blocks = mlir.blocks(op)
     states = zip(op.results, _arguments(op) or op.results, strict=True)
     numbers = [i for i, pair in enumerate(states) if not reached.isdisjoint(pair)]
     outside = [v for v in mlir.captured(op) if v in reached and v not in lifted]
     initial = [op.operands[i] for i in numbers] if loops else []
-    made = lift_before(axes, [*outside, *initial], lifted, op)
+    made = lift_before(axes, [*outside, *initial], op)
     lifted.update(zip(outside, made[: len(outside)], strict=True))
     operands = made[len(outside) :]
     if loops:
         carried = [_arguments(op)[i] for i in numbers]
         lifted.update(zip(carried, add_carries(op, operands), strict=True))
     for block in blocks[1:] if loops else blocks:
-        _lift_block(axes, block, reached, lifted)
+        _lift_block(axes, block, reached)
         end = mlir.return_operation(block)
-        extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], lifted, end))
-    known = [*axes.state.by_value, lifted]
-    renewed = extend_results(op, operands, len(numbers), known, [reached, axes.state.trained])
+        extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], end))
+    renewed = extend_results(op, operands, [*axes.by_value, reached])
     results = mlir.results(renewed)
     lifted.update(zip([results[i] for i in numbers], results[-len(numbers) :], strict=True))
 
 
-def lift_before(
-    axes: Axes, values: Sequence[Value], lifted: Lifted, before: Operation
-) -> list[Value]:
+def lift_before(axes: Axes, values: Sequence[Value], before: Operation) -> list[Value]:
     """Lifted versions of values of one block, computed in front of an op."""
     if not values:
         return []
-    slices = [gradient_slice(axes, v, lifted) for v in values]
+    slices = [gradient_slice(axes, v) for v in values]
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
-    def rows(function: SliceFunction, known: dict[Value, jax.Array]) -> jax.Array:
+    def rows(function: SliceFunction, known: Known) -> jax.Array:
         if function.liftable:
             return lifted_gradients(function, known, axes.size)
         one_by_one = looped_gradients(

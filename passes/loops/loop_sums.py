@@ -22,12 +22,12 @@ Carried: a loop, or loops within each other, that carry more, by JAX functions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.axes.state import Shared, is_sum
 from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
 from hlo_surgery.passes.dataflow.numbers import counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
@@ -75,7 +75,7 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
 
     `going_on`: results of loops that start from what was added up before, in place of zero.
     """
-    behind = closure(sums, partial(_summed_in_block, axes))
+    behind = closure(sums, axes.summed)
     loop = _common_loop(behind)
     counted = axes.state.structure.loop_of(loop) if loop is not None else None
     if loop is None or counted is None or counted.step is None:
@@ -84,7 +84,10 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
     tail = [op for op in later if not behind.isdisjoint(op.results)]
     taken = [pair for op in tail for pair in zip(op.operands, axes.at(op), strict=True)]
     made: set[Value] = {result for op in later for result in op.results}
-    constants = closure([v for v, c in taken if not axes.is_sum(c)], partial(_operands_in, made))
+    constants = closure(
+        [v for v, c in taken if not is_sum(c)],
+        lambda value: mlir.made_of(value) if value in made else [],
+    )
     held = [op for op in later if not constants.isdisjoint(op.results)]
     added = _added(loop, behind, going_on)
     # A sum that neither is added up nor made of such sums is of the whole batch, and one that is
@@ -93,7 +96,7 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
     flat = not any(op.name in mlir.CONTROL_FLOW for op in (*held, *tail))
     if added is None or not flat or not behind <= known or not added.keys().isdisjoint(constants):
         return None
-    if not all(axes.is_sum(c) or axes.is_shared(c) for _, c in taken):
+    if not all(isinstance(c, Shared) or is_sum(c) for _, c in taken):
         return None
     handed_on = {values[0] for result, values in added.items() if _hands_on(loop, result)}
     constant = [v for v in loop.results if v in constants]
@@ -103,33 +106,17 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
 def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
     """All sums over the examples that the outputs rest on, through loops and branches."""
 
-    def is_sum(value: Value) -> bool:
-        return axes.is_sum(axes.of(value))
-
     def behind(value: Value) -> list[Value]:
-        op = mlir.defining_operation(value)
-        found = ties(value) if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
-        return list(filter(is_sum, found))
+        return axes.summed(value) or list(filter(axes.sums, ties(value)))
 
-    return closure(filter(is_sum, outputs), behind)
-
-
-def _summed_in_block(axes: Axes, value: Value) -> list[Value]:
-    """The sums that a value of a block is made of, up to loops and branches."""
-    op = mlir.defining_operation(value)
-    return [] if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
+    return closure(filter(axes.sums, outputs), behind)
 
 
 def _common_loop(sums: set[Value]) -> Operation | None:
     """The one loop of which all these sums result that a loop or branch makes."""
-    loops = [op for v in sums if (op := mlir.made_by(v, *mlir.CONTROL_FLOW))]
-    alike = bool(loops) and all(mlir.is_same(op, loops[0]) for op in loops)
-    return loops[0] if alike and loops[0].name == "stablehlo.while" else None
-
-
-def _operands_in(made: set[Value], value: Value) -> list[Value]:
-    """What a value is made of, if it is one of these."""
-    return mlir.made_of(value) if value in made else []
+    ops = [op for v in sums if (op := mlir.made_by(v, *mlir.CONTROL_FLOW))]
+    one = bool(ops) and ops.count(ops[0]) == len(ops)
+    return ops[0] if one and ops[0].name == "stablehlo.while" else None
 
 
 def _added(
@@ -163,9 +150,8 @@ def _hands_on(loop: Operation, result: Value) -> bool:
 
 def ops_behind(loop: Operation) -> list[Operation]:
     """The ops behind a loop in its block."""
-    block = mlir.operations(cast(Any, loop.block))
-    places = (i for i, op in enumerate(block) if op.name == loop.name and mlir.is_same(op, loop))
-    return block[next(places) + 1 :]
+    ops = mlir.operations(cast(Any, loop.block))
+    return ops[ops.index(loop) + 1 :]
 
 
 def added_values(loop: Operation, number: int) -> list[Value] | None:
@@ -190,34 +176,18 @@ def added_values(loop: Operation, number: int) -> list[Value] | None:
 
 @dataclass(frozen=True)
 class Scan:
-    """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does.
-
-    `behind`: what moves and scales elements behind the loop.
+    """`loop` stacks updates as its result `number`, of `steps` slices along `dim`; `write` is the
+    dynamic_update_slice that does, at `index`. `behind`: what moves and scales elements behind the
+    loop.
     """
 
     loop: Operation
     number: int
     write: Operation
+    dim: int
+    index: Value
+    steps: int
     behind: Sequence[Link] = ()
-
-    @property
-    def dim(self) -> int:
-        """The dimension along which slices are stacked."""
-        whole, part = mlir.shape(self.write.results[0]), mlir.shape(self.write.operands[1])
-        return next(
-            (d for d in range(len(whole)) if whole[d] != part[d]),
-            whole.index(1) if 1 in whole else 0,
-        )
-
-    @property
-    def index(self) -> Value:
-        """The number of the slice that is written."""
-        return self.write.operands[2 + self.dim]
-
-    @property
-    def steps(self) -> int:
-        """How many slices are written."""
-        return mlir.shape(self.write.results[0])[self.dim]
 
 
 def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
@@ -230,14 +200,22 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
 def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     """The scan that stacks a loop's result; None if that is not its own steps' gradients."""
     loop = mlir.made_by(stack, "stablehlo.while")
-    if loop is None or not axes.is_sum(axes.of(stack)):
+    if loop is None or not axes.sums(stack):
         return None
     number = mlir.results(loop).index(stack)
-    write = _stacking_write(loop, number)
-    if write is None or not _is_own(axes, loop, write.operands[1]):
+    write, counters = _stacking_write(loop, number), counter_values(loop)
+    if write is None or counters is None or not _is_own(axes, loop, write.operands[1]):
         return None
-    scan = Scan(loop, number, write)
-    return scan if _covers(scan) else None
+    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    # What has one slice is as large as that.
+    cut = [d for d, size in enumerate(whole) if size != part[d]]
+    dims = cut or [d for d, size in enumerate(whole) if size == 1]
+    if not dims or part != (*whole[: dims[0]], 1, *whole[dims[0] + 1 :]):
+        return None
+    index, steps = write.operands[2 + dims[0]], whole[dims[0]]
+    # Whether the steps write each slice once, and nothing else.
+    covers = is_permutation(values_over(index, counters), steps)
+    return Scan(loop, number, write, dims[0], index, steps) if covers else None
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
@@ -252,21 +230,11 @@ def _stacking_write(loop: Operation, number: int) -> Operation | None:
     return write if alone else None
 
 
-def _covers(scan: Scan) -> bool:
-    """Whether the steps write each slice once, and nothing else."""
-    counters = counter_values(scan.loop)
-    if counters is None:
-        return False
-    whole, part = mlir.shape(scan.write.results[0]), list(mlir.shape(scan.write.operands[1]))
-    is_slice = part == [1 if d == scan.dim else n for d, n in enumerate(whole)]
-    return is_slice and is_permutation(values_over(scan.index, counters), scan.steps)
-
-
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
     """Whether the update sums nothing that other iterations, or ops outside, have summed."""
     carries = set(mlir.blocks(loop)[1].arguments)
     inside = set(mlir.values_within(loop)) - carries
-    return axes.is_sum(axes.of(update)) and reached_values(axes, [update]) <= inside
+    return axes.sums(update) and reached_values(axes, [update]) <= inside
 
 
 def replace_update(write: Operation, value: Value) -> None:
@@ -282,12 +250,11 @@ def carried(
     go_on: Replacement,
     taken: Sequence[Value],
     scope: Scope,
-    known: Sequence[dict[Value, Any]] = (),
-    sets: Sequence[set[Value]] = (),
+    reached: Sequence[set[Value]] = (),
 ) -> tuple[Operation, list[Value]]:
     """The outermost of these loops, rebuilt, and what it results in further. A step of the
     innermost goes on from the state that is carried to that of all steps, with values that it has
-    `taken`. What is `known` of the loops' results, and the `sets` that they are in, are renewed.
+    `taken`. What is known of the loops' results, and the sets that they are in, are renewed.
     """
     states = [splice([], start, nest[0], scope=scope)]
     for loop in nest:
@@ -296,8 +263,8 @@ def carried(
     values, renewed = splice([*states[-1], *taken], go_on, end, scope=scope), nest[0]
     for loop, initial in zip(reversed(nest), reversed(states[:-1]), strict=True):
         extend_return(mlir.return_operation(mlir.blocks(loop)[1]), values)
-        of_results = [*axes.state.by_value, *known], [axes.state.trained, *sets]
-        renewed = extend_results(loop, initial, len(initial), *of_results)
+        known = [*axes.by_value, *reached]
+        renewed = extend_results(loop, initial, known)
         values = mlir.results(renewed)[len(renewed.results) - len(initial) :]
     return renewed, values
 
@@ -331,8 +298,7 @@ def stacked(
     axes: Axes,
     loop: Operation,
     parts: Sequence[Part],
-    known: Sequence[dict[Value, Any]] = (),
-    sets: Sequence[set[Value]] = (),
+    reached: Sequence[set[Value]] = (),
 ) -> tuple[Operation, list[Value]]:
     """The loop rebuilt so that it stacks these, and the stacks."""
 
@@ -344,4 +310,4 @@ def stacked(
         return [part.put(*state) for part, state in zip(parts, each, strict=True)]
 
     taken = [*(part.value for part in parts), *(part.index for part in parts)]
-    return carried(axes, [loop], start, go_on, taken, STACK, known, sets)
+    return carried(axes, [loop], start, go_on, taken, STACK, reached)

@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hlo_surgery.passes.axes.state import Mixed
+from hlo_surgery.passes.axes.state import Mixed, is_rows, is_sum
 from hlo_surgery.passes.axes.verdicts import constant_terms
 from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
+from hlo_surgery.passes.dataflow.numbers import Numbers
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, reached_values
 from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.terms.steps import Axes
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class Microbatches:
         return self.nest[-1].body
 
     @property
+    def counters(self) -> list[Value]:
+        """The number of the step in each of the loops, in the body of the innermost."""
+        return [sums.step for sums in self.nest]
+
+    @property
     def steps(self) -> int:
         """How many microbatches there are."""
         return len(self.members)
@@ -57,7 +60,7 @@ class Microbatches:
 
 def find_microbatches(axes: Axes, gradients: Sequence[Value]) -> Microbatches | None:
     """The loops that add up all these values of main, if they hold nothing else; or None."""
-    summed = [v for v in gradients if axes.is_sum(axes.of(v))]
+    summed = [v for v in gradients if axes.sums(v)]
     if not all(vanishes(v) for v in gradients if v not in summed):
         return None
     nest = _nest(axes, summed)
@@ -120,9 +123,9 @@ def _members(
 def _is_share(step: Axes, value: Value) -> bool:
     """Whether what a step adds is a sum of its examples' shares, or all of it its single one's."""
     known = step.of(value)
-    if step.is_rows(known):
+    if is_rows(known):
         return not step.batch
-    return step.is_sum(known) or is_splat(value, 0)
+    return is_sum(known) or is_splat(value, 0)
 
 
 def _holds_examples_alone(step: Axes, value: Value) -> bool:
@@ -132,5 +135,5 @@ def _holds_examples_alone(step: Axes, value: Value) -> bool:
     """
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
-        return all(step.is_sum(step.of(v)) or is_splat(v, 0) for v in ties(value))
+        return all(step.sums(v) or is_splat(v, 0) for v in ties(value))
     return not any(isinstance(known, Mixed) for known in step.at(op))

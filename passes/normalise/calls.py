@@ -18,6 +18,7 @@ Custom calls: given the names of some and their axes, the same calls, with these
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.kernels import (
@@ -46,28 +47,30 @@ AXES, FUNCTION = "example_axes", "function"
 BODY = "hlo_surgery.body"
 
 
-def hold_bodies(module: Module) -> None:
-    """Put a declared custom call in place of every such composite, and drop what calls that the
-    module brings along say of themselves. Raises ValueError where the axes do not fit, Refusal
-    where a function does more than compute.
+def hold_functions(module: Module) -> None:
+    """Have custom calls carry the functions that they name, put such a call in place of each
+    composite that was declared, and drop what calls that the module brings along say of themselves.
+
+    Raises ValueError where the axes do not fit, Refusal where a function does more than compute.
     """
-    functions, bodies = functions_of(module), dict[str, str]()
-    for op in mlir.all_operations(module):
+    functions, ops = functions_of(module), mlir.all_operations(module)
+
+    @cache
+    def text_of(name: str) -> str:
+        return mlir.to_text(flat_function(functions, name))
+
+    # First those in the bodies of composites, which are to be held with all that they name.
+    for op in ops:
         if op.name == CUSTOM_CALL:
-            mlir.drop_attributes(op, [DECLARED, BODY])
-        elif op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
-            name = str(cast(Any, op.attributes["decomposition"]).value)
-            if name not in bodies:
-                bodies[name] = mlir.to_text(flat_function(functions, name))
-            _hold(op, bodies[name])
-
-
-def release_bodies(module: Module) -> None:
-    """Put what the functions compute in place of the calls."""
-    for op in mlir.all_operations(module):
-        if op.name == CUSTOM_CALL and BODY in op.attributes:
-            held = mlir.parse(mlir.text_attribute(op, BODY))
-            mlir.replace(op, move_body(mlir.main_function(held), mlir.operands(op), op))
+            mlir.drop_attributes(op, [DECLARED, BODY, HELD])
+            if CALLED in op.attributes:
+                names = [str(name.value) for name in cast(Any, op.attributes[CALLED])]
+                texts = [ir.StringAttr.get(text_of(name), mlir.context()) for name in names]
+                op.attributes[HELD] = ir.ArrayAttr.get(texts, mlir.context())
+                del op.attributes[CALLED]
+    for op in ops:
+        if op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
+            _hold(op, text_of(str(cast(Any, op.attributes["decomposition"]).value)))
 
 
 def flat_function(functions: Functions, name: str) -> Module:
@@ -81,7 +84,7 @@ def flat_function(functions: Functions, name: str) -> Module:
             copied.attributes["sym_name"] = ir.StringAttr.get("main" if each == name else each)
             made.body.append(copied)
     drop_placement(made, mlir.all_operations(made))
-    flatten(made, mlir.op_names(made))
+    flatten(made)
     refuse_per_device(made)
     refuse_effects(made)
     return made
@@ -103,24 +106,14 @@ CALLED, HELD = "called_computations", "hlo_surgery.called"
 MADE = "hlo_surgery_called"
 
 
-def hold_called(module: Module) -> None:
-    """Have each custom call carry the functions that it names."""
-    functions = functions_of(module)
+def release_functions(module: Module) -> None:
+    """Put what declared functions compute in place of the calls, and have those that others name
+    beside main again, one for all calls that carry the same.
+    """
     for op in mlir.all_operations(module):
-        if op.name != CUSTOM_CALL:
-            continue
-        # What the module brings along of it is no function.
-        mlir.drop_attributes(op, [HELD])
-        if CALLED in op.attributes:
-            names = [str(name.value) for name in cast(Any, op.attributes[CALLED])]
-            texts = [mlir.to_text(flat_function(functions, name)) for name in names]
-            with mlir.context():
-                op.attributes[HELD] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
-            del op.attributes[CALLED]
-
-
-def release_called(module: Module) -> None:
-    """Have the functions beside main again, one for all calls that carry the same."""
+        if op.name == CUSTOM_CALL and BODY in op.attributes:
+            held = mlir.parse(mlir.text_attribute(op, BODY))
+            mlir.replace(op, move_body(mlir.main_function(held), mlir.operands(op), op))
     made: dict[str, str] = {}
     for op in mlir.all_operations(module):
         if op.name == CUSTOM_CALL and HELD in op.attributes:

@@ -29,14 +29,15 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import lax
 
+from hlo_surgery.passes.dataflow.numbers import Numbers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import has_numbers
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir, sdy, stablehlo
-from hlo_surgery.passes.ir.modules import is_annotation, meshes, placed
+from hlo_surgery.passes.ir.modules import meshes, placed
 from hlo_surgery.passes.ir.traits import integer
+from hlo_surgery.passes.normalise.out_of_scope import refusal
 
 Mesh = dict[str, int]
 Names = tuple[str, ...]
@@ -72,9 +73,9 @@ def manual_axes(op: Operation, mesh: Mesh) -> frozenset[str]:
     return frozenset(mesh) & frozenset(map(str, sdy.ManualAxesAttr(op.attributes["manual_axes"])))
 
 
-def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]] | None:
-    """Of each operand or result of a manual computation, each dimension's manual axes; None where
-    one is split up.
+def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]]:
+    """Of each operand or result of a manual computation, each dimension's manual axes. Raises
+    Refusal where one is split up.
     """
     values = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
     found = [sdy.TensorShardingAttr(value) for value in values]
@@ -82,7 +83,7 @@ def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]] |
         [_axes(sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found
     ]
     if any(list(s.unreduced_axes) for s in found) or any(None in each for each in dims):
-        return None
+        raise refusal(op, "it is sharded over parts of mesh axes")
     manual = manual_axes(op, mesh)
     return [tuple(tuple(n for n in axes or () if n in manual) for axes in each) for each in dims]
 
@@ -100,7 +101,7 @@ def group_axes(op: Operation, mesh: Mesh) -> Names | None:
     return next((o for o in _orders(mesh) if _sorted(_groups(ids, o, mesh)) == rows), None)
 
 
-def device_ids(mesh: Mesh) -> npt.NDArray[np.int64]:
+def device_ids(mesh: Mesh) -> Numbers:
     """The number of each device of the mesh: `{"a": 2, "b": 2}` -> [[0, 1], [2, 3]]."""
     return np.arange(math.prod(mesh.values())).reshape(tuple(mesh.values()))
 
@@ -145,14 +146,14 @@ def _is_over_partitions(op: Operation) -> bool:
     return channel and (op.name not in GLOBAL_IDS or "use_global_device_ids" in op.attributes)
 
 
-def _groups(ids: npt.NDArray[Any], order: Names, mesh: Mesh) -> npt.NDArray[Any]:
+def _groups(ids: Numbers, order: Names, mesh: Mesh) -> Numbers:
     """What each device of a mesh has, a row for those that differ along these axes alone."""
     last = range(len(mesh) - len(order), len(mesh))
     moved = np.moveaxis(ids, [[*mesh].index(name) for name in order], last)
     return moved.reshape(-1, math.prod(mesh[name] for name in order))
 
 
-def _sorted(rows: npt.NDArray[Any]) -> list[list[int]]:
+def _sorted(rows: Numbers) -> list[list[int]]:
     return sorted(cast(list[list[int]], rows.tolist()))
 
 
@@ -194,14 +195,19 @@ REDUCTIONS: dict[str, Reduction] = {
 }
 
 
-def collective_of(op: Operation, mesh: Mesh) -> Collective | None:
-    """The collective on arrays; None if its groups are no mesh axes, or no rule covers it."""
-    if op.name == "stablehlo.collective_permute":
-        found = sources_along(op, mesh)
-        return found and Collective(found[0], True, lambda x: _sent(x, found[1]))
+def collective_of(op: Operation, mesh: Mesh) -> Collective:
+    """The collective on arrays. Raises Refusal if its groups are no mesh axes, or no rule covers
+    it.
+    """
+    if op.name == "stablehlo.collective_permute" and (found := sources_along(op, mesh)):
+        axes, sources = found
+        return Collective(axes, True, lambda x: _sent(x, sources))
     axes = group_axes(op, mesh) if op.name in RULES else None
     rule = None if axes is None else RULES[op.name](op)
-    return None if axes is None or rule is None else Collective(axes, op.name in DIFFER, rule)
+    if axes is None or rule is None:
+        why = "its devices are not all those along some axes of one mesh, or it combines them"
+        raise refusal(op, f"{why} unknown how")
+    return Collective(axes, op.name in DIFFER, rule)
 
 
 def _all_reduce(op: Operation) -> Exchange | None:
@@ -240,15 +246,13 @@ def _sent(x: jax.Array, sources: list[int]) -> jax.Array:
 
 
 def _reduction(op: Operation) -> Reduction | None:
-    """By the one op that combines two devices' values, whose result the body returns."""
+    """By the op that combines two devices' values, whose result the body returns."""
     block = mlir.blocks(op)[0]
-    ops = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
-    combining, end = ops[0], ops[-1]
-    both = len(ops) == 2 and set(combining.operands) == set(block.arguments)
-    if not both or list(map(placed, end.operands)) != mlir.results(combining):
+    combining = mlir.made_by(placed(mlir.returned(block)[0]), *REDUCTIONS)
+    if combining is None or set(map(placed, combining.operands)) != set(block.arguments):
         return None
     adds = combining.name in ("stablehlo.add", "stablehlo.multiply")
-    return None if adds and not has_numbers(op) else REDUCTIONS.get(combining.name)
+    return None if adds and not has_numbers(op) else REDUCTIONS[combining.name]
 
 
 def _parted(x: jax.Array, dim: int, count: int) -> jax.Array:

@@ -39,17 +39,16 @@ from hlo_surgery.passes.normalise.collectives import (
     mesh_of,
     put_together,
     sharded_axes,
+    shardings,
     split,
 )
-from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, MANUAL
+from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, MANUAL, refusal
 from hlo_surgery.passes.normalise.varying import (
     Varying,
     align_operands,
     aligned,
     extend,
     find_varying,
-    known_shardings,
-    refusal,
     rename,
     replace,
 )
@@ -96,7 +95,7 @@ def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
     lead = len(axes)
     with mlir.context(), op.location, ir.InsertionPoint(op):
         placed = [_shardings(mesh, axes, values) for values in (op.operands, op.results)]
-        manual = ir.Attribute.parse(f"#sdy<manual_axes{{{', '.join(map(_quoted, names))}}}>")
+        manual = ir.Attribute.parse(f"#sdy<manual_axes{{{', '.join(map(json.dumps, names))}}}>")
         kinds, operands = [v.type for v in op.results], list(op.operands)
         made = sdy.ManualComputationOp(kinds, operands, *placed, manual).operation
         block = made.regions[0].blocks.append(*(_part(v, [1] * lead, lead) for v in operands))
@@ -118,13 +117,9 @@ def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
 def _shardings(mesh: str, axes: list[str], values: Iterable[Value]) -> ir.Attribute:
     """Along these axes in front, and no others."""
     ranks = [len(mlir.shape(v)) - len(axes) for v in values]
-    front = [f"{{{_quoted(name)}}}" for name in axes]
-    rows = [f"<@{_quoted(mesh)}, [{', '.join([*front, *['{}'] * n])}]>" for n in ranks]
+    front = [f"{{{json.dumps(name)}}}" for name in axes]
+    rows = [f"<@{json.dumps(mesh)}, [{', '.join([*front, *['{}'] * n])}]>" for n in ranks]
     return ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(rows)}]>")
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name)
 
 
 def _part(value: Value, front: list[int], dropped: int) -> ir.Type:
@@ -170,9 +165,7 @@ def _join(varying: Varying, ops: Sequence[Operation], manual: Names) -> None:
 def _join_manual_computation(varying: Varying, op: Operation, manual: Names) -> None:
     """Split the operands, put the body in front of the op, and the results together."""
     mesh, block = varying.mesh, mlir.blocks(op)[0]
-    inputs, outputs = (
-        known_shardings(op, name, mesh) for name in ("in_shardings", "out_shardings")
-    )
+    inputs, outputs = (shardings(op, name, mesh) for name in ("in_shardings", "out_shardings"))
     for argument, operand, dims in zip(block.arguments, mlir.operands(op), inputs, strict=True):
         parts = partial(split, lead=varying.of(operand), dims=dims, mesh=mesh)
         handed = splice([operand], single(parts), op)[0] if sharded_axes(dims) else operand

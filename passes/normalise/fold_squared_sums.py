@@ -21,6 +21,7 @@ from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.passes.ir.traits import added_results, integers
+from hlo_surgery.passes.structure.digits import leaves
 from hlo_surgery.passes.terms.contract_monomials import Contraction, contract
 from hlo_surgery.passes.terms.monomials import factored, is_precise
 
@@ -29,18 +30,14 @@ def fold_squared_sums(module: Module) -> int:
     """Flatten the module and fold every such sum in it, in place; how many there were."""
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     inline_calls(module)
-    sums = [op for op in mlir.all_operations(module) if op.name == "stablehlo.reduce"]
-    folded = [op for op in sums if _fold(op)]
+    count = 0
+    for op in mlir.all_operations(module):
+        found = folded_reduce(op) if op.name == "stablehlo.reduce" else None
+        if found is not None:
+            mlir.replace(op, splice(found.values, partial(_computed, found, op.results[0]), op))
+            count += 1
     mlir.run_passes(module, "cse", "func.func(trivial-dce)")
-    return len(folded)
-
-
-def _fold(op: Operation) -> bool:
-    """Fold one sum, if it can be."""
-    found = folded_reduce(op)
-    if found is not None:
-        mlir.replace(op, splice(found.values, partial(_computed, found, op.results[0]), op))
-    return found is not None
+    return count
 
 
 def folded_reduce(op: Operation) -> Contraction | None:
@@ -52,7 +49,7 @@ def folded_reduce(op: Operation) -> Contraction | None:
     monomial = factored(op.operands[0])
     if monomial is None or monomial.dot is None:
         return None
-    summed = tuple(atom for d in integers(op, "dimensions") for atom in monomial.dims[d])
+    summed = leaves(digit for d in integers(op, "dimensions") for digit in monomial.dims[d])
     return Contraction(monomial, monomial.dot, summed) if summed else None
 
 

@@ -30,7 +30,7 @@ from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import COMPOSITE, drop_placement, flatten
-from hlo_surgery.passes.normalise.calls import CallAxes, declare_calls, hold_bodies, hold_called
+from hlo_surgery.passes.normalise.calls import CallAxes, declare_calls, hold_functions
 from hlo_surgery.passes.normalise.devices import join_devices, over_devices
 from hlo_surgery.passes.normalise.out_of_scope import (
     COLLECTIVES,
@@ -51,17 +51,19 @@ def sum_windows(module: Module) -> None:
     for op in mlir.all_operations(module):
         composite = op.name == COMPOSITE and mlir.text_attribute(op, "name") == SCAN
         if (composite or op.name == SCAN) and _adds_up(op):
-            mlir.replace(op, splice(mlir.operands(op), partial(_summed, *_told(op)), op))
+            summed = partial(_summed, *_told(op))
+            # For others than GPUs.
+            mlir.replace(op, splice(mlir.operands(op), summed, op, platform="cpu"))
 
 
 def _adds_up(op: Operation) -> bool:
     if len(op.operands) != 2 or len(op.regions) != 1 or 0 in mlir.shape(op.operands[0]):
         return False
     block = mlir.blocks(op)[0]
-    added, *behind = mlir.operations(block)
-    both = added.name == "stablehlo.add" and set(added.operands) == set(block.arguments)
-    alone = len(behind) == 1 and mlir.operands(behind[0]) == [added.results[0]] * 2
-    return both and alone and is_splat(op.operands[1], 0)
+    returned = mlir.returned(block)
+    added = mlir.made_by(returned[0], "stablehlo.add")
+    both = added is not None and set(added.operands) == set(block.arguments)
+    return both and returned == [returned[0]] * 2 and is_splat(op.operands[1], 0)
 
 
 def _told(op: Operation) -> tuple[int, bool]:
@@ -73,13 +75,8 @@ def _told(op: Operation) -> tuple[int, bool]:
 
 def _summed(axis: int, backwards: bool, x: jax.Array, _: jax.Array) -> list[jax.Array]:
     """All sums, and the last, which is what a scan carries at the end."""
-    count = x.shape[axis]
-    sizes, padding = [1] * x.ndim, [(0, 0)] * x.ndim
-    sizes[axis], padding[axis] = count, (0, count - 1) if backwards else (count - 1, 0)
-    start = x.dtype.type(0)
-    sums = lax.reduce_window(x, start, lax.add, sizes, [1] * x.ndim, padding)
-    last = lax.index_in_dim(sums, 0 if backwards else count - 1, axis, keepdims=False)
-    return [sums, last]
+    sums = lax.cumsum(x, axis, reverse=backwards)
+    return [sums, lax.index_in_dim(sums, 0 if backwards else -1, axis, keepdims=False)]
 
 
 def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
@@ -92,7 +89,7 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     for stage, known in FIRST.items():
         if not known.isdisjoint(names):
             stage(module)
-    flatten(module, names)
+    flatten(module)
     if custom_calls:
         declare_calls(module, custom_calls)
     ops = mlir.all_operations(module)
@@ -156,8 +153,7 @@ def free_constants(module: Module) -> None:
 # What is done, and the ops without which there is nothing to do.
 FIRST: dict[Callable[[Module], None], frozenset[str]] = {
     hold_constants: frozenset([COMPOSITE]),
-    hold_called: frozenset([CUSTOM_CALL]),
-    hold_bodies: frozenset([COMPOSITE, CUSTOM_CALL]),
+    hold_functions: frozenset([COMPOSITE, CUSTOM_CALL]),
     sum_windows: frozenset([COMPOSITE, SCAN]),
 }
 LAST: dict[Callable[[Module], None], frozenset[str]] = {

@@ -13,7 +13,7 @@ Static shapes: given a module as any frontend dumps it, a refusal where shapes a
 
 Constraints: given a module with Shardy's, each set aside as a mark of the op that it places.
 
-    %1 = tanh %0                                         %1 = tanh %0 {placed_result_0 = [...]}
+    %1 = tanh %0                                         %1 = tanh %0 {placed_0_0 = [...]}
     %2 = sdy.sharding_constraint %1 <@mesh, ...>   =>
     %3 = negate %2                                       %3 = negate %1
 
@@ -23,8 +23,7 @@ is moved, and in what it is rebuilt as; at the end they are constraints again.
 
 import math
 import re
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
@@ -69,27 +68,46 @@ DEVICES_HELP = (
     "or call hs.grad inside the mapped function, and average over the devices what it returns"
 )
 
+HELP = "lower or export the function at fixed shapes"
+
 
 def refuse_per_device(module: Module) -> None:
     """Raise Refusal at the first op of a program that devices run on parts of the batch."""
-    for op in mlir.all_operations(module):
-        if _is_per_device(op):
-            name = mlir.text_attribute(op, "call_target_name") or op.name
-            why = (
-                f"the program is written for each device on its own ({name}), and examples lie "
-                "on several"
-            )
-            raise Refusal(reason_at(op, why, DEVICES_HELP))
+    _refuse(mlir.all_operations(module), _on_each_device, DEVICES_HELP)
 
 
 def refuse_effects(module: Module) -> None:
     """Raise Refusal at the first op that reaches outside the program. Only the process that made it
     can run it.
     """
-    for op in mlir.all_operations(module):
-        why = _effect(op)
-        if why:
-            raise Refusal(reason_at(op, why, EFFECT_HELP))
+    _refuse(mlir.all_operations(module), _effect, EFFECT_HELP)
+
+
+def refuse_dynamic_shapes(ops: Sequence[Operation]) -> None:
+    """Raise Refusal at the first op whose result has a size left open."""
+    _refuse(ops, _open_shape, HELP)
+
+
+def _refuse(ops: Sequence[Operation], reason: Callable[[Operation], str], help: str) -> None:
+    for op in ops:
+        if why := reason(op):
+            raise Refusal(reason_at(op, why, help))
+
+
+def refusal(op: Operation, why: str) -> Refusal:
+    """What is said where a program for each device cannot be made one for all."""
+    said = f"the program is written for each device on its own ({op.name}), and {why}"
+    return Refusal(reason_at(op, said, DEVICES_HELP))
+
+
+def _on_each_device(op: Operation) -> str:
+    target = mlir.text_attribute(op, "call_target_name")
+    if target not in PER_DEVICE_CALLS and op.name not in COLLECTIVES and op.name != MANUAL:
+        return ""
+    return (
+        f"the program is written for each device on its own ({target or op.name}), and examples "
+        "lie on several"
+    )
 
 
 def _effect(op: Operation) -> str:
@@ -103,22 +121,10 @@ def _effect(op: Operation) -> str:
     return f"{target} has a side effect" if flag(op, "has_side_effect") else ""
 
 
-def _is_per_device(op: Operation) -> bool:
-    called = mlir.text_attribute(op, "call_target_name") in PER_DEVICE_CALLS
-    return called or op.name in COLLECTIVES or op.name == MANUAL
-
-
-HELP = "lower or export the function at fixed shapes"
-
-
-def refuse_dynamic_shapes(ops: Sequence[Operation]) -> None:
-    """Raise Refusal at the first op whose result has a size left open."""
-    # A module has many ops, of a few types.
-    if all(map(is_static, {result.type for op in ops for result in op.results})):
-        return
-    op = next(op for op in ops if not all(is_static(result.type) for result in op.results))
-    why = "the shape of what this op returns is known at run time only"
-    raise Refusal(reason_at(op, why, HELP))
+def _open_shape(op: Operation) -> str:
+    if all(is_static(result.type) for result in op.results):
+        return ""
+    return "the shape of what this op returns is known at run time only"
 
 
 def is_static(kind: ir.Type) -> bool:
@@ -127,8 +133,8 @@ def is_static(kind: ir.Type) -> bool:
 
 
 CONSTRAINT = "sdy.sharding_constraint"
-# Of an op's results by number; of the arguments of its regions, by the numbers of both.
-MARK = re.compile(r"placed_(result|argument_(\d+))_(\d+)")
+# By the number of the value: of the results, 0, or the arguments of the op's regions, from 1 on.
+MARK = re.compile(r"placed_(\d+)_(\d+)")
 
 
 def set_aside(module: Module) -> bool:
@@ -144,9 +150,10 @@ def put_back(module: Module) -> None:
     """Put constraints in place of marks, of values whose dimensions are as they were."""
     for op in mlir.all_operations(module):
         for name in marks(op):
-            value, shardings = _marked(op, name), cast(Any, op.attributes[name])
+            kind, number = map(int, cast(re.Match[str], MARK.fullmatch(name)).groups())
+            shardings = list(cast(Any, op.attributes[name]))
             del op.attributes[name]
-            _constrain(value, list(shardings))
+            _constrain(_bearers(op)[kind][number], shardings)
 
 
 def mesh_size(module: Module) -> int:
@@ -171,50 +178,30 @@ def unmarked(op: Operation) -> dict[str, object]:
 
 def _mark(value: Value, sharding: ir.Attribute) -> None:
     """Several of one value stand one behind the other, as they did."""
-    op, name = _owner(value)
+    op = mlir.defining_operation(value) or cast(Any, value.owner).owner.operation
+    places = ((k, n) for k, own in enumerate(_bearers(op)) for n, v in enumerate(own) if v == value)
+    name = "placed_{}_{}".format(*next(places))
     known = list(cast(Any, op.attributes[name])) if name in op.attributes else []
     op.attributes[name] = ir.ArrayAttr.get([*known, sharding], mlir.context())
 
 
-def _owner(value: Value) -> tuple[Operation, str]:
-    """The op that bears the marks of a value, and their name."""
-    op = mlir.defining_operation(value)
-    if op is not None:
-        return op, f"placed_result_{mlir.results(op).index(value)}"
-    block = cast(Any, value.owner)
-    op = cast(Operation, block.owner.operation)
-    region = next(i for i, each in enumerate(op.regions) if each.blocks[0] == block)
-    return op, f"placed_argument_{region}_{cast(Any, ir.BlockArgument(value)).arg_number}"
-
-
-def _marked(op: Operation, name: str) -> Value:
-    """The value that a mark is of."""
-    match = cast(re.Match[str], MARK.fullmatch(name))
-    number = int(match[3])
-    if match[1] == "result":
-        return op.results[number]
-    return op.regions[int(match[2])].blocks[0].arguments[number]
+def _bearers(op: Operation) -> list[Sequence[Value]]:
+    """The values of which an op bears the marks: its results, and the arguments of its regions."""
+    return [op.results, *(block.arguments for block in mlir.blocks(op))]
 
 
 def _constrain(value: Value, shardings: Sequence[ir.Attribute]) -> None:
     """Nothing where nobody uses the value, or it is another than was constrained."""
-    for sharding in shardings if list(value.uses) else []:
-        if len(sdy.TensorShardingAttr(sharding).dimension_shardings) != len(mlir.shape(value)):
-            return
-        with _behind(value):
-            made = sdy.ShardingConstraintOp(value, sharding)
-        value.replace_all_uses_except(made.result, made.operation)
-        value = made.result
-
-
-@contextmanager
-def _behind(value: Value) -> Generator[None]:
-    """Where ops are to be put that take a value."""
     op = mlir.defining_operation(value)
     if op is not None:
         point, location = ir.InsertionPoint.after(op), op.location
     else:
         block = cast(Any, value.owner)
         point, location = ir.InsertionPoint.at_block_begin(block), block.owner.operation.location
-    with mlir.context(), location, point:
-        yield
+    for sharding in shardings if list(value.uses) else []:
+        if len(sdy.TensorShardingAttr(sharding).dimension_shardings) != len(mlir.shape(value)):
+            return
+        with mlir.context(), location, point:
+            made = sdy.ShardingConstraintOp(value, sharding)
+        value.replace_all_uses_except(made.result, made.operation)
+        value = made.result

@@ -14,18 +14,16 @@ Device values: given along which mesh axes values differ, arrays that hold all d
 There is a leading dimension for each such axis, in the order of the mesh.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hlo_surgery.passes.dataflow.numbers import Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
-from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value, closure, ir, stablehlo
 from hlo_surgery.passes.normalise.collectives import (
     Collective,
@@ -34,9 +32,10 @@ from hlo_surgery.passes.normalise.collectives import (
     collective_of,
     device_ids,
     manual_axes,
+    sharded_axes,
     shardings,
 )
-from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, DEVICES_HELP, MANUAL
+from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, MANUAL
 from hlo_surgery.passes.raising.leading_dims import Sizes, set_shape
 
 # Operands that may be a scalar whatever the others' shape: a predicate, and bounds.
@@ -53,7 +52,7 @@ class Varying:
     """
 
     mesh: Mesh
-    numbers: dict[Value, npt.NDArray[Any]]
+    numbers: dict[Value, Numbers]
     collectives: dict[Value, Collective]
     axes: dict[Value, Names] = field(default_factory=dict)
 
@@ -131,40 +130,19 @@ def find_varying(main: Operation, mesh: Mesh) -> Varying:
     manual = [op for op in ops if op.name == MANUAL]
     # On a single device jax.shard_map leaves its collectives in main itself.
     inside = [each for op in manual for each in mlir.nested_operations(op)] if mesh else ops
-    exchanges = (op for op in inside if op.name in COLLECTIVES - {NUMBER})
-    collectives = {result: known for op in exchanges for result, known in _exchanged(op, mesh)}
+    collectives = dict[Value, Collective]()
+    for op in (op for op in inside if op.name in COLLECTIVES - {NUMBER}):
+        collectives |= dict.fromkeys(op.results, collective_of(op, mesh))
     varying = Varying(mesh, _numbers(inside, mesh), collectives)
-    parts = [part for op in manual for part in _parts(op, mesh)]
+    handed = [argument for op in manual for argument in mlir.blocks(op)[0].arguments]
+    dims = [each for op in manual for each in shardings(op, "in_shardings", mesh)]
     for number, name in enumerate(mesh):
-        starts = [value for value, axes in parts if name in axes]
+        starts = [v for v, own in zip(handed, dims, strict=True) if name in sharded_axes(own)]
         starts += [v for v, known in collectives.items() if known.differ and name in known.axes]
         starts += [v for v, x in varying.numbers.items() if (x != x.take([0], number)).any()]
         for value in closure(starts, partial(_following, varying, name)):
             varying.axes[value] = (*varying.of(value), name)
     return varying
-
-
-def _exchanged(op: Operation, mesh: Mesh) -> list[tuple[Value, Collective]]:
-    found = collective_of(op, mesh)
-    if found is None:
-        why = "its devices are not all those along some axes of one mesh, or it combines them"
-        raise refusal(op, f"{why} unknown how")
-    return [(result, found) for result in op.results]
-
-
-def _parts(op: Operation, mesh: Mesh) -> Iterator[tuple[Value, Names]]:
-    """What a manual computation is handed, with the axes that part it."""
-    arguments = mlir.blocks(op)[0].arguments
-    for argument, dims in zip(arguments, known_shardings(op, "in_shardings", mesh), strict=True):
-        yield argument, tuple(name for axes in dims for name in axes)
-
-
-def known_shardings(op: Operation, name: str, mesh: Mesh) -> Sequence[tuple[Names, ...]]:
-    """The axes of each dimension of each operand or result of a manual computation."""
-    found = shardings(op, name, mesh)
-    if found is None:
-        raise refusal(op, "it is sharded over parts of mesh axes")
-    return found
 
 
 def _numbers(ops: Sequence[Operation], mesh: Mesh) -> dict[Value, Numbers]:
@@ -182,7 +160,7 @@ def _numbers(ops: Sequence[Operation], mesh: Mesh) -> dict[Value, Numbers]:
 
 def _following(varying: Varying, axis: str, value: Value) -> list[Value]:
     """What differs along an axis where a value does."""
-    found = [v for use in value.uses for v in _through(varying, axis, use)]
+    found = (v for use in value.uses for v in _through(varying, axis, use))
     return [v for v in found if v not in varying.numbers]
 
 
@@ -203,9 +181,3 @@ def _through(varying: Varying, axis: str, use: Any) -> list[Value]:
     if known is not None and axis in known.axes:
         return []
     return [op.results[number]] if op.name == mlir.BARRIER or known else mlir.results(op)
-
-
-def refusal(op: Operation, why: str) -> Refusal:
-    """What is said where a program for each device cannot be made one for all."""
-    said = f"the program is written for each device on its own ({op.name}), and {why}"
-    return Refusal(reason_at(op, said, DEVICES_HELP))

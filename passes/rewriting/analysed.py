@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.passes.axes.classify import find_axes
-from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.axes.verdicts import constant_terms, undivided_reason, unseen_reason
 from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.dataflow.ancestors import ancestors, release_constants
@@ -33,7 +32,7 @@ from hlo_surgery.passes.loops.loop_sums import scanned_gradient
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.measures.moments import flags_and_count
-from hlo_surgery.passes.normalise.calls import CallAxes, release_bodies, release_called
+from hlo_surgery.passes.normalise.calls import CallAxes, release_functions
 from hlo_surgery.passes.normalise.devices import call_on_each
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.out_of_scope import put_back
@@ -56,30 +55,6 @@ class Roles:
     contribution: bool
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
     pruned: bool = False
-
-
-def refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:
-    """One refusal for all outputs without shares, for the first one's reason."""
-    if reasons:
-        first, *others = reasons
-        more = f" (and {len(others)} more)" if others else ""
-        raise Refusal(reasons[first], names[first] + more)
-
-
-def undivided_outputs(roles: Roles, state: State, block: Block) -> dict[int, Reason]:
-    """Why examples have no share of their own, by number of the outputs where they have none."""
-    if roles.size == 1:
-        return {}
-    outputs = mlir.operands(mlir.return_operation(block))
-    terms = {n: constant_terms(state, outputs[n]) for n in [*roles.gradients, *roles.losses]}
-    found = {n: undivided_reason(state, block, outputs[n], own) for n, own in terms.items()}
-    if roles.pruned:
-        asked = (state, block, roles.gradients, roles.size)
-        found |= {n: found[n] or unseen_reason(*asked, terms[n]) for n in roles.gradients}
-    reasons = {n: reason for n, reason in found.items() if reason}
-    reasons |= {n: as_loss(reasons[n]) for n in roles.losses if n in reasons}
-    without = roles.contribution
-    return {n: without_contribution(r) for n, r in reasons.items()} if without else reasons
 
 
 @dataclass
@@ -124,9 +99,17 @@ def analyse(
     output.
     """
     module, undivided = _normalised(code, roles)
-    refuse_undivided(undivided, names)
-    module.trusted = _trusted_calls(module)
-    _free_of_loops(module, reweights, measures)
+    if undivided:
+        first, *others = undivided
+        more = f" (and {len(others)} more)" if others else ""
+        raise Refusal(undivided[first], names[first] + more)
+    # Contractions leave scans only where weights behind need it, or what is asked of a stack is not
+    # all had inside.
+    if roles.size > 1:
+        _hoist_everywhere(module, stacks=False)
+        if reweights or not _are_stackable(module, measures):
+            _hoist_everywhere(module, stacks=True)
+    _keep_what_concerns(module)
     return module
 
 
@@ -144,11 +127,27 @@ def _normalised(code: Module, roles: Roles) -> tuple[Analysed, dict[int, Reason]
     normalize(code, roles.custom_calls)
     strict = replace(roles, contribution=False)
     module = Analysed(code, strict, _classified(code, strict))
-    undivided = undivided_outputs(strict, module.axes.state, module.block)
+    undivided = undivided_outputs(module)
     if undivided and roles.contribution:
         module = Analysed(code, roles, _classified(code, roles))
-        undivided = undivided_outputs(roles, module.axes.state, module.block)
+        undivided = undivided_outputs(module)
     return module, undivided
+
+
+def undivided_outputs(module: Analysed) -> dict[int, Reason]:
+    """Why examples have no share of their own, by number of the outputs where they have none."""
+    roles, state, block, outputs = module.roles, module.axes.state, module.block, module.outputs
+    if roles.size == 1:
+        return {}
+    terms = {n: constant_terms(state, outputs[n]) for n in [*roles.gradients, *roles.losses]}
+    found = {n: undivided_reason(state, block, outputs[n], own) for n, own in terms.items()}
+    if roles.pruned:
+        asked = (state, block, roles.gradients, roles.size)
+        found |= {n: found[n] or unseen_reason(*asked, terms[n]) for n in roles.gradients}
+    reasons = {n: reason for n, reason in found.items() if reason}
+    reasons |= {n: as_loss(reasons[n]) for n in roles.losses if n in reasons}
+    without = roles.contribution
+    return {n: without_contribution(r) for n, r in reasons.items()} if without else reasons
 
 
 def _classified(code: Module, roles: Roles) -> Axes:
@@ -158,25 +157,8 @@ def _classified(code: Module, roles: Roles) -> Axes:
     return Axes(state, tuple(state.batch), roles.size)
 
 
-def _trusted_calls(module: Analysed) -> list[Trusted]:
-    """What was declared of calls that gradients, or a loss that was asked for, rest on."""
-    declared = [(op, said) for op in mlir.all_operations(module.code) if (said := trusted(op))]
-    behind = _behind_asked(module) if declared else set()
-    return list(dict.fromkeys(said for op, said in declared if not behind.isdisjoint(op.results)))
-
-
-def _free_of_loops(module: Analysed, reweights: bool, measures: Sequence[Measure]) -> None:
-    """Move contractions out of loops, and of those in the steps of microbatches; out of scans only
-    where weights behind need it, or what is asked of a stack is not all had inside.
-    """
-    if module.roles.size > 1:
-        _hoist_everywhere(module, stacks=False)
-        if reweights or not _are_stackable(module, measures):
-            _hoist_everywhere(module, stacks=True)
-    _forget_unused(module)
-
-
 def _hoist_everywhere(module: Analysed, *, stacks: bool) -> None:
+    """Move contractions out of loops, and of those in the steps of microbatches."""
     _hoist(module, module.axes, module.block, module.gradients, stacks)
     steps = find_microbatches(module.axes, module.gradients)
     if steps:
@@ -202,37 +184,34 @@ def _are_stackable(module: Analysed, measures: Sequence[Measure]) -> bool:
     return all(m.is_stackable(behind, scan.write) for scan, behind in links for m in measures)
 
 
-def _forget_unused(module: Analysed) -> None:
-    """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
-    data = module.axes.state.data
-    behind = _behind_asked(module) if data else set()
-    module.axes.state.data = {value: reason for value, reason in data.items() if value in behind}
-
-
-def _behind_asked(module: Analysed) -> set[Value]:
-    """All that the gradients, and the losses that were asked for, rest on."""
-    outputs, roles = module.outputs, module.roles
-    return ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
+def _keep_what_concerns(module: Analysed) -> None:
+    """Forget constants and declared calls that no gradient or loss that is asked for rests on."""
+    state, outputs, roles = module.axes.state, module.outputs, module.roles
+    declared = [(op, said) for op in mlir.all_operations(module.code) if (said := trusted(op))]
+    asked = [outputs[number] for number in [*roles.gradients, *roles.losses]]
+    behind = ancestors(asked) if state.data or declared else set()
+    state.data = {value: reason for value, reason in state.data.items() if value in behind}
+    calls = [said for op, said in declared if not behind.isdisjoint(op.results)]
+    module.trusted = list(dict.fromkeys(calls))
 
 
 def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
     """The values that say which examples are no padding, [B], and how many, by the flags of an
     argument.
     """
-    flag = partial(flags_and_count, _widest(module.gradients))
+    # Numbers lose nothing beside gradients in float32, or in float64 where these are, whether or
+    # not JAX has 64 bits enabled here.
+    wide = map(wide_dtype, map(dtype_of, module.gradients))
+    dtype = jnp.finfo(reduce(jnp.promote_types, wide, np.dtype(np.float32))).dtype
     block = module.block
-    first = mlir.operations(block)[0]
-    flags, count = splice([block.arguments[argument]], flag, first, scope=PADDING)
+    flags, count = splice(
+        [block.arguments[argument]],
+        partial(flags_and_count, dtype),
+        mlir.operations(block)[0],
+        scope=PADDING,
+    )
     module.axes.count = count
     return flags, count
-
-
-def _widest(gradients: Sequence[Value]) -> jnp.dtype:
-    """The real dtype in which numbers lose nothing beside these gradients: float32 at least, and
-    float64 where they are, whether or not JAX has 64 bits enabled here.
-    """
-    wide = map(wide_dtype, map(dtype_of, gradients))
-    return jnp.finfo(reduce(jnp.promote_types, wide, np.dtype(np.float32))).dtype
 
 
 FORGET = "func.func(trivial-dce)"
@@ -252,8 +231,7 @@ def finished(
     results = [had.get(number, value) for number, value in enumerate(module.outputs)]
     names = [{"jax.result_info": label, STATISTIC: label} for label in labels]
     set_results(mlir.main_function(module.code), [*results, *made], names)
-    release_bodies(module.code)
-    release_called(module.code)
+    release_functions(module.code)
     kernels.strip(module.code)
     release_constants(module.code)
     # What nobody uses would be placed as well.

@@ -30,6 +30,7 @@ from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.rewriting.replacement import (
     Answer,
+    Answered,
     Asking,
     Finish,
     Target,
@@ -45,30 +46,27 @@ def statistics_of_outputs(
     asking: Asking,
     finish: Finish,
     staged: Staged,
-) -> tuple[list[Answer], list[Value]]:
+) -> Answered:
     """The measures of gradients, and of losses behind them, and what `finish` makes of them: in the
     steps of a loop over microbatches, where there is one, or else at the end of main.
     """
     end = mlir.return_operation(module.block)
     numbers = [*module.roles.gradients, *module.roles.losses]
-    targets = [Target(end, number, names[number]) for number in numbers]
-    return _by_microbatch(module, targets, measures, asking, staged) or block_statistics(
-        module.axes, module.block, targets, measures, asking, finish
+    pairs = zip(numbers, measures, strict=True)
+    targets = [Target(end, number, names[number], own) for number, own in pairs]
+    return _by_microbatch(module, targets, asking, staged) or block_statistics(
+        module.axes, module.block, targets, asking, finish
     )
 
 
 def _by_microbatch(
-    module: Analysed,
-    targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
-    asking: Asking,
-    staged: Staged,
-) -> tuple[list[Answer], list[Value]] | None:
+    module: Analysed, targets: Sequence[Target], asking: Asking, staged: Staged
+) -> Answered | None:
     """As `block_statistics`, where one loop adds up all the targets and all that is asked of them
     can be joined; else None, and nothing is changed.
     """
     real = asking.examples.real
-    joins = [measure.join for each in measures for measure in each]
+    joins = [measure.join for target in targets for measure in target.measures]
     # Steps of unequal numbers of real examples have spreads of unequal weight.
     uneven = real is not None and SPREADS in joins
     if asking.examples.size == 1 or None in joins or uneven or staged.again:
@@ -78,7 +76,7 @@ def _by_microbatch(
         return None
     # Where examples are padding, each step's mean is over all that are real already.
     known = [SUMS if j is MEANS and real else j for j in (*joins, *staged.joins) if j is not None]
-    answers, made = inside_step(module, found, targets, measures, asking, staged.inside)
+    answers, made = inside_step(module, found, targets, asking, staged.inside)
     pairs = zip(targets, answers, strict=True)
     kept = {t.value: own for t, a in pairs if (own := _kept(a)) is not None}
     # Divided before they are added up, as their sum may overflow where their mean does not.
@@ -86,7 +84,7 @@ def _by_microbatch(
     shares = replace(SUMS, add=lambda total, own, _: total + own / parts)
     joined = [*known, *[shares] * len(kept)]
     values = _loop_with(module, found, [*made, *kept.values()], joined)
-    results = _behind(module, found, joined, values, list(kept), targets, measures, asking, staged)
+    results = _behind(module, found, joined, values, list(kept), targets, asking, staged)
     gradients = dict(zip(kept, results, strict=False))
     ended = [
         replace(answer, trips=answer.trips * found.steps, gradient=gradients.get(target.value))
@@ -110,7 +108,6 @@ def _behind(
     joined: Sequence[Value],
     kept: Sequence[Value],
     targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
     asking: Asking,
     staged: Staged,
 ) -> list[Value]:
@@ -123,13 +120,13 @@ def _behind(
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
         pairs = zip(joins, joined, strict=True)
-        all_ended = [join.end(known[v], found.members) for join, v in pairs]
-        made, gradients = all_ended[: len(joined) - len(kept)], all_ended[len(joined) - len(kept) :]
+        ended = iter([join.end(known[v], found.members) for join, v in pairs])
+        measured = [{m: next(ended) for m in target.measures} for target in targets]
+        made = [next(ended) for _ in staged.joins]
+        gradients = list(ended)
         known |= zip(kept, gradients, strict=True)
-        ended = iter(made)
-        measured = [{m: next(ended) for m in own} for own in measures]
         whole = (asking.examples, asking.gradients, measured, {}, known, outputs)
-        return [*gradients, *staged.behind(Measurements(*whole), list(ended))]
+        return [*gradients, *staged.behind(Measurements(*whole), made)]
 
     # What statistics are made of may be the user's own functions.
     return splice(
@@ -146,30 +143,27 @@ def inside_step(
     module: Analysed,
     found: Microbatches,
     targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
     asking: Asking,
     inside: Finish,
-) -> tuple[list[Answer], list[Value]]:
+) -> Answered:
     """What is asked of the examples of one step, in the body: measures, and what `inside` makes."""
     examples = _of_one_step(module, found, asking.examples)
     shares = _shares(module, found, [target.value for target in targets], asking.examples)
     holder = _held(found.body, shares)
-    parts = [Target(holder, i, target.name) for i, target in enumerate(targets)]
+    parts = [replace(target, user=holder, operand=i) for i, target in enumerate(targets)]
     asked = replace(asking, examples=examples)
-    finish = partial(_made_inside, measures, inside)
-    answers, made = block_statistics(found.axes, found.body, parts, measures, asked, finish)
+    finish = partial(_made_inside, targets, inside)
+    answers, made = block_statistics(found.axes, found.body, parts, asked, finish)
     holder.erase()
     return answers, made
 
 
-def _made_inside(
-    measures: Sequence[Sequence[Measure]], inside: Finish, found: Measurements
-) -> list[jax.Array]:
+def _made_inside(targets: Sequence[Target], inside: Finish, found: Measurements) -> list[jax.Array]:
     means = found.own_mean()
     arrays = [
         m.of_part(found.of(m)[i], means[i]) if i < found.number else found.measured[i][m]
-        for i, own in enumerate(measures)
-        for m in own
+        for i, target in enumerate(targets)
+        for m in target.measures
     ]
     return [*arrays, *inside(found)]
 
@@ -185,7 +179,7 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
     def of_step(real: jax.Array, *numbers: jax.Array) -> list[jax.Array]:
         return [real[jnp.asarray(found.members)[_step_number(found, numbers)]]]
 
-    own = splice([flags, *_counters(found)], of_step, first, scope=STEPS)
+    own = splice([flags, *found.counters], of_step, first, scope=STEPS)
     found.axes.count = module.axes.count
     return Examples(found.size, is_mean, (own[0], count))
 
@@ -203,7 +197,7 @@ def _shares(
             made[result] = _total(found, result, [made.get(v, v) for v in added], end)
         copy_all(sums.tail, made, end, STEPS)
         for op in sums.tail:
-            for old in (v for v in op.results if module.axes.is_sum(module.axes.of(v))):
+            for old in (v for v in op.results if module.axes.sums(v)):
                 _assume_share(found, made[old])
     shares = [made[v] if v in made else _total(found, v, [], end) for v in gradients]
     return [_scaled(found, share, examples, end) for share in shares]
@@ -241,7 +235,7 @@ def _total(found: Microbatches, like: Value, added: Sequence[Value], end: Operat
 def _assume_share(found: Microbatches, value: Value) -> None:
     """Note that a value is a sum over the step's examples, or its single one's own."""
     site = mlir.defining_operation(value)
-    found.axes.assume(value, Batched(frozenset(found.axes.batch), site=site))
+    found.axes.state.classes[value] = Batched(frozenset(found.axes.batch), site=site)
 
 
 def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:
@@ -259,7 +253,7 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
     # One op at a time, as all that is new and holds examples has to be known.
     for op in (lambda x, *_: widened(x), times, lambda x, *_: x.astype(dtype)):
         (share,) = splice([share, *count], lambda *given, op=op: [op(*given)], end, scope=STEPS)
-        found.axes.assume(share, known)
+        found.axes.state.classes[share] = known
     return share
 
 
@@ -286,13 +280,8 @@ def _loop_with(
         states = zip(joins, operands, operands[len(made) :], strict=False)
         return [join.add(state, new, step) for join, state, new in states]
 
-    loops, taken = [sums.loop for sums in found.nest], [*made, *_counters(found)]
+    loops, taken = [sums.loop for sums in found.nest], [*made, *found.counters]
     return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
-
-
-def _counters(found: Microbatches) -> list[Value]:
-    """The number of the step in each of the loops, in the body of the innermost."""
-    return [sums.step for sums in found.nest]
 
 
 def _step_number(found: Microbatches, numbers: Sequence[jax.Array]) -> jax.Array:

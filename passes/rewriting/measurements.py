@@ -61,13 +61,10 @@ class Measurements:
 
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each gradient."""
-        found = [self.measured[i][measure] for i in self._gradients]
-        real = self._real
-        return (
-            found
-            if real is None
-            else [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
-        )
+        found, real = [self.measured[i][measure] for i in self._gradients], self._real
+        if real is None:
+            return found
+        return [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
 
     def mean(self) -> list[jax.Array]:
         """The mean of the examples' gradients; the module's own may count padding."""
@@ -79,16 +76,24 @@ class Measurements:
         return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
 
     def weighted(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+        self,
+        weights: Sequence[jax.Array],
+        finite: jax.Array | None = None,
+        *,
+        squares: bool = False,
     ) -> list[jax.Array]:
-        """The sum over b of w_b g_b."""
-        return self._each_weighted(self._weighted, weights, finite)
+        """The sum over b of w_b g_b, or of |w_b g_b|**2, in which padding counts nothing."""
+        padding = self.examples.padding(self.known)
+        if padding is not None:
+            finite = padding.real if finite is None else finite & padding.real
+        own = _apart([without_padding(w, padding) for w in weights])
+        return self._each(partial(self._weighted, finite=finite, squares=squares), own)
 
     def weighted_squares(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of |w_b g_b|**2."""
-        return self._each_weighted(self._weighted_squares, weights, finite)
+        return self.weighted(weights, finite, squares=True)
 
     def summed(self, function: Function) -> Any:
         """The sum over b of a function of all gradients of one example."""
@@ -100,25 +105,12 @@ class Measurements:
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
-        rows = self._each(self._along_each, directions)
+        rows = self._each(self._along, directions)
         return [without_padding(row, padding) for row in rows]
 
     def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
         """The mean over b of (P' g_b Q)**2."""
         return self._each(lambda i, b: rotated_squares(self.chosen[i], self.known, b), bases)
-
-    def _each_weighted(
-        self,
-        of: Callable[..., jax.Array],
-        weights: Sequence[jax.Array],
-        finite: jax.Array | None,
-    ) -> list[jax.Array]:
-        """Of each gradient a sum with weights, in which padding counts nothing."""
-        padding = self.examples.padding(self.known)
-        if padding is not None:
-            finite = padding.real if finite is None else finite & padding.real
-        own = _apart([without_padding(w, padding) for w in weights])
-        return self._each(partial(of, finite=finite), own)
 
     def _each(self, of: Callable[[int, Any], jax.Array], given: Sequence[Any]) -> list[jax.Array]:
         """Of each gradient, by its number and what is given for it, named so."""
@@ -132,23 +124,18 @@ class Measurements:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
 
-    def _along_each(self, i: int, given: jax.Array) -> jax.Array:
+    def _along(self, i: int, given: jax.Array) -> jax.Array:
         """[B] for a direction like the gradient, [B, m] for m of them.
 
+        One direction is taken as the derivative of a weighted sum by w, where that is contracted.
         An example's gradient, once made, costs a direction one product for each of its elements;
         its operands cost one for each position as well.
         """
-        if given.ndim == len(mlir.shape(self.values[i])):
-            return self._along(i, given)
-        return along_by_example(self.chosen[i], self.known, given)
-
-    def _along(self, i: int, direction: jax.Array) -> jax.Array:
-        """As the derivative of a weighted sum's by w, where that is contracted."""
-        if self._by_example(i):
-            return along_by_example(self.chosen[i], self.known, direction)
-        ones = jnp.ones(self.size, widened(direction).real.dtype)
+        if given.ndim > len(mlir.shape(self.values[i])) or self._by_example(i):
+            return along_by_example(self.chosen[i], self.known, given)
+        ones = jnp.ones(self.size, widened(given).real.dtype)
         sums, transpose = jax.vjp(partial(self._weighted, i, finite=self._real), ones)
-        (products,) = transpose(direction.conj().astype(sums.dtype))
+        (products,) = transpose(given.conj().astype(sums.dtype))
         return products
 
     def _by_example(self, i: int) -> bool:
@@ -162,22 +149,18 @@ class Measurements:
         task = self.chosen[i].task
         return task.how.wide and is_exact_in_float32(task.sliced)
 
-    def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
-        chosen = self.chosen[i]
-        if self._by_example(i):
-            return chosen.weighting(chosen, self.known, weights, finite, None)
-        scale = 1 if self.examples.is_mean else 1 / self.count
-        wide = self._is_wide(i)
-        return reweighted(chosen.task.sliced, self.known, weights, self.count, finite, wide) * scale
-
-    def _weighted_squares(
-        self, i: int, weights: jax.Array, *, finite: jax.Array | None
+    def _weighted(
+        self, i: int, weights: jax.Array, *, finite: jax.Array | None, squares: bool = False
     ) -> jax.Array:
-        chosen, task = self.chosen[i], self.chosen[i].task
-        squarable = is_squarable(task.sliced) and not self._is_wide(i)
-        if self._by_example(i) or not squarable:
-            return chosen.weighting(chosen, self.known, weights, finite, squared_magnitude)
-        return weighted_squares(task, self.known, weights, finite)
+        chosen, task, wide = self.chosen[i], self.chosen[i].task, self._is_wide(i)
+        own = squares and (wide or not is_squarable(task.sliced))
+        if own or self._by_example(i):
+            phi = squared_magnitude if squares else None
+            return chosen.weighting(chosen, self.known, weights, finite, phi)
+        if squares:
+            return weighted_squares(task, self.known, weights, finite)
+        scale = 1 if self.examples.is_mean else 1 / self.count
+        return reweighted(task.sliced, self.known, weights, self.count, finite, wide) * scale
 
 
 def _apart(weights: Sequence[jax.Array]) -> list[jax.Array]:

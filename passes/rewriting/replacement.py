@@ -10,7 +10,6 @@ from functools import partial
 
 import jax
 
-from hlo_surgery.passes.dataflow.numbers import counter_values
 from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice, within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -28,6 +27,7 @@ from hlo_surgery.passes.strategies.strategy import (
     Chosen,
     Computed,
     Examples,
+    Known,
     Measured,
     Task,
     is_precise,
@@ -48,8 +48,8 @@ Finish = Callable[[Measurements], Sequence[jax.Array]]
 class Asking:
     """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
     `gradients`: how many targets are some; `asked_by`: the names of the statistics that
-    are made of a measure; `given`: further values that `finish` knows; `platform`: for which what
-    is asked is lowered, None being JAX's default; `devices`: how many the module names.
+    are made of a measure; `platform`: for which what is asked is lowered, None being JAX's default;
+    `devices`: how many the module names.
     """
 
     examples: Examples
@@ -59,18 +59,20 @@ class Asking:
     gradients: int
     closed_over: ClosedOver
     asked_by: Mapping[Measure, Sequence[str]]
-    given: Sequence[Value] = ()
     platform: str | None = None
     devices: int = 1
 
 
 @dataclass(frozen=True)
 class Target:
-    """A gradient, as the operand of an op that stays when loops are rebuilt."""
+    """A gradient, as the operand of an op that stays when loops are rebuilt, and what is asked of
+    it.
+    """
 
     user: Operation
     operand: int
     name: str
+    measures: Sequence[Measure]
 
     @property
     def value(self) -> Value:
@@ -96,12 +98,11 @@ class Answer:
     trips: int = 1
 
 
-def answer_behind(inside: Answer, tail: GradientSlice) -> Answer:
-    """The answer for a gradient behind a loop, from that for its slices."""
-    return replace(inside, gradient=None, tail=(*inside.tail, *_names(tail)))
+# The answer for each target, and what was made of their measures.
+Answered = tuple[list[Answer], list[Value]]
 
 
-def answer_of(chosen: Chosen, gradient: Value | None) -> Answer:
+def _answer_of(chosen: Chosen, gradient: Value | None) -> Answer:
     """The answer for a gradient of the block itself."""
     sliced = chosen.task.sliced
     sites = tuple(site_plan(step.op) for step in sliced.sites)
@@ -119,24 +120,23 @@ def block_statistics(
     axes: Axes,
     block: Block,
     targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
     asking: Asking,
     finish: Finish,
-) -> tuple[list[Answer], list[Value]]:
+) -> Answered:
     """Every target's measures at the end of their block, and what `finish` makes of them."""
-    plain = [i for i, t in enumerate(targets) if _scan(axes, t, measures[i], asking) is None]
+    plain = [i for i, target in enumerate(targets) if _scan(axes, target, asking) is None]
     values = [targets[i].value for i in plain]
-    lifted = lift_control_flow(axes, block, values) if asking.examples.size > 1 else {}
+    if asking.examples.size > 1:
+        lift_control_flow(axes, block, values)
     # What is lifted rebuilds loops.
-    left = [i for i in range(len(targets)) if i not in plain]
-    found = {i: _scan(axes, targets[i], measures[i], asking) for i in left}
-    scans = {i: scan for i, scan in found.items() if scan is not None}
+    left = [(i, target) for i, target in enumerate(targets) if i not in plain]
+    scans = {i: scan for i, target in left if (scan := _scan(axes, target, asking)) is not None}
     stacked: dict[int, _Stacked] = {}
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
         loop = next(iter(remaining.values())).loop
-        together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
-        stacked |= _inside_loop(axes, loop, together, targets, measures, asking, lifted)
-    chosen = {i: _chosen(axes, targets[i], measures[i], asking, lifted) for i in plain}
+        together = {i: scan for i, scan in remaining.items() if scan.loop == loop}
+        stacked |= _inside_loop(axes, loop, together, targets, asking)
+    chosen = {i: _chosen(axes, targets[i], asking) for i in plain}
     return _at_end(axes, block, targets, chosen, stacked, asking, finish)
 
 
@@ -149,12 +149,12 @@ class _Stacked:
     inside: Answer
 
 
-def _scan(axes: Axes, target: Target, measures: Sequence[Measure], asking: Asking) -> Scan | None:
+def _scan(axes: Axes, target: Target, asking: Asking) -> Scan | None:
     """The scan that stacks a target, if all that is asked for can be stacked with it."""
     if asking.examples.size == 1 or asking.reweights:
         return None
     scan = scanned_gradient(axes, target.value)
-    if scan is None or not all(m.is_stackable(scan.behind, scan.write) for m in measures):
+    if scan is None or not all(m.is_stackable(scan.behind, scan.write) for m in target.measures):
         return None
     return scan
 
@@ -164,37 +164,33 @@ def _inside_loop(
     loop: Operation,
     scans: Mapping[int, Scan],
     targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
     asking: Asking,
-    lifted: dict[Value, Value],
 ) -> dict[int, _Stacked]:
     """Compute the measures of the updates in the loop's body, and stack them in the same loop."""
-    body = loop.regions[1].blocks[0]
-    trips = len(next(iter((counter_values(loop) or {}).values())))
-    updates = [Target(scan.write, 1, targets[i].name) for i, scan in scans.items()]
-    asked = [measures[i] for i in scans]
-    answers, made = block_statistics(axes, body, updates, asked, asking, partial(_in_order, asked))
+    updates = [replace(targets[i], user=scan.write, operand=1) for i, scan in scans.items()]
+    finish = partial(_in_order, updates)
+    answers, made = block_statistics(axes, mlir.blocks(loop)[1], updates, asking, finish)
     for scan, answer in zip(scans.values(), answers, strict=True):
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
-    owners = [(i, measure) for i in scans for measure in measures[i]]
+    owners = [(i, measure) for i in scans for measure in targets[i].measures]
     parts = [_part(scans[i], m, v) for (i, m), v in zip(owners, made, strict=True)]
-    renewed, stacks = stacked(axes, loop, parts, known=[lifted])
+    renewed, stacks = stacked(axes, loop, parts)
     results = dict(zip(owners, stacks, strict=True))
     return {
         i: _Stacked(
             renewed.results[scan.number],
-            {measure: results[i, measure] for measure in measures[i]},
-            replace(answer, trips=answer.trips * trips),
+            {measure: results[i, measure] for measure in targets[i].measures},
+            replace(answer, trips=answer.trips * scan.steps),
         )
         for (i, scan), answer in zip(scans.items(), answers, strict=True)
     }
 
 
-def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[jax.Array]:
+def _in_order(asked: Sequence[Target], found: Measurements) -> list[jax.Array]:
     """The measures as asked for; each strategy has found its own, in an order of their own."""
     pairs = zip(asked, found.measured, strict=True)
-    return [measured[measure] for measures, measured in pairs for measure in measures]
+    return [measured[measure] for target, measured in pairs for measure in target.measures]
 
 
 def _part(scan: Scan, measure: Measure, value: Value) -> Part:
@@ -203,16 +199,10 @@ def _part(scan: Scan, measure: Measure, value: Value) -> Part:
     return Part(value, scan.index, scan.steps, scan.dim if is_sum else None)
 
 
-def _chosen(
-    axes: Axes,
-    target: Target,
-    measures: Sequence[Measure],
-    asking: Asking,
-    lifted: Mapping[Value, Value],
-) -> Chosen:
+def _chosen(axes: Axes, target: Target, asking: Asking) -> Chosen:
     alone = GradientSlice((target.value, None), ())
     device, examples = asking.device, asking.examples
-    sliced = gradient_slice(axes, target.value, lifted) if examples.size > 1 else alone
+    sliced = gradient_slice(axes, target.value) if examples.size > 1 else alone
     wide = examples.size > 1 and is_widenable(sliced)
     late = not wide and is_short_ranged(sliced)
     convolving = device.group_patches, device.library_features
@@ -224,7 +214,7 @@ def _chosen(
     before = made_before(axes, sliced)
     ours = (target.name, target.value, sliced, how, axes.count, einsums)
     task = Task(*ours, examples, device, precise, before, asking.devices)
-    return choose(task, measures, asking.limits)
+    return choose(task, target.measures, asking.limits)
 
 
 def _at_end(
@@ -235,18 +225,20 @@ def _at_end(
     stacked: Mapping[int, _Stacked],
     asking: Asking,
     finish: Finish,
-) -> tuple[list[Answer], list[Value]]:
+) -> Answered:
     """One splice for all that is left to compute in this block."""
     chosen = with_common_chunks(chosen)
     tails = {
-        i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()
+        i: gradient_slice(replace(axes, lifted={s.result: s.result}), targets[i].value)
+        for i, s in stacked.items()
     }
-    plain = [v for one in chosen.values() for v in one.task.function.values]
+    tasks = [one.task for one in chosen.values()]
+    plain = [v for task in tasks for v in task.function.values]
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    more = [*asking.examples.values, *asking.given]
-    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *more]))
+    taken = [*plain, *behind, *stacks, *outputs, *asking.examples.values]
+    values = list(dict.fromkeys(taken))
     reused = [i for i in chosen if chosen[i].reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
@@ -256,7 +248,7 @@ def _at_end(
             names = [name for m in s.measures for name in asking.asked_by.get(m, ())]
             output = within("output", [targets[i].name])
             with within("strategy", ["stack"]), output, within("statistic", names):
-                computed[i] = _behind_loop(s, tails[i], known)
+                computed[i] = Computed(_behind_loop(s, tails[i], known))
         measured = [computed[i].measured for i in range(len(targets))]
         gradients = [gradient for i in reused if (gradient := computed[i].gradient) is not None]
         found = Measurements(asking.examples, asking.gradients, measured, chosen, known, outputs)
@@ -268,38 +260,28 @@ def _at_end(
         mlir.return_operation(block),
         closed_over=asking.closed_over,
         scope=Scope("combine"),
-        sources=_contractions([one.task for one in chosen.values()]),
-        platform=_platform(asking, chosen.values()) or asking.platform,
+        sources={t.name: t.sliced.sites[0].op for t in tasks if t.sliced.sites},
+        platform=_platform(asking, chosen.values()),
     )
     gradients = dict(zip(reused, made, strict=False))
-    answers = [
-        answer_of(chosen[i], gradients.get(i))
-        if i in chosen
-        else answer_behind(stacked[i].inside, tails[i])
-        for i in range(len(targets))
-    ]
+    answers = {i: _answer_of(one, gradients.get(i)) for i, one in chosen.items()}
+    for i, s in stacked.items():
+        tail = (*s.inside.tail, *_names(tails[i]))
+        answers[i] = replace(s.inside, gradient=None, tail=tail)
     return [answers[i] for i in range(len(targets))], made[len(reused) :]
 
 
 def _platform(asking: Asking, chosen: Iterable[Chosen]) -> str | None:
-    """The platform of a kernel among what was chosen; None where there is none for it alone."""
+    """The platform of a kernel, if there is one among what was chosen, or else what is asked."""
     kernels = asking.device.kernels
     has_kernel = any(
         one.made_by(FUSED) or (asking.reweights and one.weighting is weighted_sum) for one in chosen
     )
-    return PLATFORMS[kernels] if has_kernel and kernels else None
+    return PLATFORMS[kernels] if has_kernel and kernels else asking.platform
 
 
-def _contractions(tasks: Sequence[Task]) -> dict[str, Operation]:
-    """By gradient, the op that its statistics stand for."""
-    return {task.name: task.sliced.sites[0].op for task in tasks if task.sliced.sites}
-
-
-def _behind_loop(
-    stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array]
-) -> Computed:
+def _behind_loop(stacked: _Stacked, tail: GradientSlice, known: Known) -> Measured:
+    """The measures of what a loop has stacked, behind the ops on the way to the gradient."""
     given = {key: known[key[0]] for key in tail.inputs}
-    measured: Measured = {}
-    for measure, stack in stacked.measures.items():
-        measured[measure] = measure.behind(tail, known[stack], stacked.result, given)
-    return Computed(measured)
+    stacks = stacked.measures.items()
+    return {m: m.behind(tail, known[stack], stacked.result, given) for m, stack in stacks}

@@ -100,11 +100,9 @@ def _run(
 
     for step in sliced.steps:
         operands = [operand(key) for key in step.inputs]
+        function = (raise_wide(step) if wide else raise_op(step.op)) or call_op(step.op)
         if wide:
-            function = raise_wide(step, upcast=False)
             operands = list(map(widened_numbers, operands))
-        else:
-            function = raise_op(step.op) or call_op(step.op)
         if step.is_site:
             operands = weighted_site(step, operands, known, weights * scale, finite)
         made |= zip(step.op.results, function(*operands), strict=True)

@@ -12,6 +12,7 @@ the product is not.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,9 @@ from jax import lax
 
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import precision
+from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.terms.epilogue import Phi
 from hlo_surgery.passes.terms.monomials import (
-    Atoms,
     Dims,
     Functions,
     Monomial,
@@ -36,8 +38,6 @@ from hlo_surgery.passes.terms.scaling import (
     product_of,
     times_power_of_two,
 )
-
-Phi = Callable[[jax.Array], jax.Array]
 
 
 def balanced(
@@ -57,24 +57,20 @@ def balanced(
         exponent_of(magnitudes(x, d)) for x, d in zip((lhs, rhs), dims, strict=True)
     )
     exponent = jnp.floor((other_most - most - power) / 2)
-    scaled = _scaled(lhs, exponent + power, dims[0]), _scaled(rhs, -exponent, dims[1])
     zero = jnp.zeros((), lhs.dtype)
     if_zero = ~jnp.isnan(phi(zero + jnp.inf) * phi(zero))
-    spoilt = [_holds_inf(x, d) & if_zero for x, d in zip((rhs, lhs), reversed(dims), strict=True)]
-    return _nan_beside(scaled[0], spoilt[0], dims[0]), _nan_beside(scaled[1], spoilt[1], dims[1])
 
+    def scaled(
+        x: jax.Array, by: jax.Array, other: jax.Array, own_dims: Dims, other_dims: Dims
+    ) -> jax.Array:
+        made = times_power_of_two(x, laid_along(by, x, own_dims))
+        # Not asked of the largest, which may be NaN.
+        has_inf = magnitudes(jnp.isinf(other).astype(jnp.finfo(other.dtype).dtype), other_dims) > 0
+        is_spoilt = laid_along(has_inf & if_zero, made, own_dims)
+        return jnp.where((made == 0) & is_spoilt, jnp.asarray(jnp.nan, made.dtype), made)
 
-def _scaled(x: jax.Array, exponent: jax.Array, dims: Dims) -> jax.Array:
-    return times_power_of_two(x, laid_along(exponent, x, dims))
-
-
-def _holds_inf(x: jax.Array, dims: Dims) -> jax.Array:
-    """Whether there is inf along the other dimensions; the largest of them may be NaN."""
-    return magnitudes(jnp.isinf(x).astype(jnp.finfo(x.dtype).dtype), dims) > 0
-
-
-def _nan_beside(x: jax.Array, is_spoilt: jax.Array, dims: Dims) -> jax.Array:
-    return jnp.where((x == 0) & laid_along(is_spoilt, x, dims), jnp.asarray(jnp.nan, x.dtype), x)
+    first = scaled(lhs, exponent + power, rhs, *dims)
+    return first, scaled(rhs, -exponent, lhs, *reversed(dims))
 
 
 FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
@@ -86,11 +82,11 @@ FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
 
 @dataclass(frozen=True)
 class Contraction:
-    """The sum of a monomial of an outer product, which `dot` makes, over atoms."""
+    """The sum of a monomial of an outer product, which `dot` makes, over digits."""
 
     monomial: Monomial
     dot: Operation
-    summed: Atoms
+    summed: list[Digit]
 
     @property
     def values(self) -> list[Value]:
@@ -98,29 +94,31 @@ class Contraction:
         return [*self.dot.operands, *(value for value, _ in self.monomial.numbers)]
 
     @property
-    def atoms(self) -> Atoms:
+    def digits(self) -> list[Digit]:
         """All indices, in row-major order."""
-        return tuple(atom for dim in self.monomial.dims for atom in dim)
+        return leaves(chain(*self.monomial.dims))
+
+    @property
+    def sides(self) -> list[list[Digit]]:
+        """Those of both factors."""
+        return [leaves(side) for side in self.monomial.sides]
 
 
 def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
-    """The sum, with the atoms that are left as its dimensions, in the order of the monomial.
+    """The sum, with the digits that are left as its dimensions, in the order of the monomial.
 
     Where an operand or the result is not finite, or what was lost of a factor may count, it is
     summed slice by slice.
     """
     first, second, *numbers = [x.astype(dtype) for x in operands]
-    pairs = zip((first, second), of.monomial.sides, strict=True)
-    sides = [x.reshape([atom.size for atom in side]) for x, side in pairs]
+    pairs = zip((first, second), of.sides, strict=True)
+    sides = [x.reshape([digit.size for digit in side]) for x, side in pairs]
     scale = _number(of, [*numbers, jnp.ones((), dtype)])
     arrays, suits = _scaled_sides(of, sides, scale)
     found = _contracted(of, arrays).astype(dtype)
-    exact = suits & _is_finite([first, second, *numbers, *arrays, found])
+    all_finite = [jnp.all(jnp.isfinite(x)) for x in [first, second, *numbers, *arrays, found]]
+    exact = suits & jnp.all(jnp.stack(all_finite))
     return lax.cond(exact, lambda: found, lambda: _slice_by_slice(of, sides, scale).astype(dtype))
-
-
-def _is_finite(arrays: Sequence[jax.Array]) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in arrays]))
 
 
 def _number(of: Contraction, numbers: Sequence[jax.Array]) -> Scaled:
@@ -168,31 +166,31 @@ def _as_one(x: jax.Array) -> Scaled:
 
 
 def _contracted(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
-    numbers = {atom: number for number, atom in enumerate(of.atoms)}
-    kept = [numbers[atom] for atom in of.atoms if atom not in of.summed]
-    first, second = ([numbers[atom] for atom in side] for side in of.monomial.sides)
+    numbers = {digit: number for number, digit in enumerate(of.digits)}
+    kept = [number for digit, number in numbers.items() if digit not in of.summed]
+    first, second = ([numbers[digit] for digit in side] for side in of.sides)
     how = precision(of.dot)
     return jnp.einsum(arrays[0], first, arrays[1], second, kept, precision=how)  # pyright: ignore
 
 
 def _slice_by_slice(of: Contraction, sides: Sequence[jax.Array], scale: Scaled) -> jax.Array:
     """The sum, which holds one slice along the largest of what is summed at a time."""
-    along = max(of.summed, key=lambda atom: atom.size)
-    rest = tuple(atom for atom in of.atoms if atom is not along)
-    pairs = zip(sides, of.monomial.sides, strict=True)
-    whole = [_aligned(x, side, (along, *rest)) for x, side in pairs]
+    along = max(of.summed, key=lambda digit: digit.size)
+    rest = [digit for digit in of.digits if digit is not along]
+    pairs = zip(sides, of.sides, strict=True)
+    whole = [_aligned(x, side, [along, *rest]) for x, side in pairs]
 
     def slice_at(number: jax.Array | int) -> jax.Array:
         at = [number if len(x) > 1 else 0 for x in whole]
         pairs = zip(whole, at, strict=True)
         taken = [as_scaled(lax.dynamic_index_in_dim(x, i, 0, keepdims=False)) for x, i in pairs]
         each = from_scaled(product_of([_powers(of, product_of(taken)), scale]))
-        return jnp.sum(each, [d for d, atom in enumerate(rest) if atom in of.summed])
+        return jnp.sum(each, [d for d, digit in enumerate(rest) if digit in of.summed])
 
     return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(i), slice_at(0))
 
 
-def _aligned(x: jax.Array, own: Atoms, target: Atoms) -> jax.Array:
+def _aligned(x: jax.Array, own: list[Digit], target: list[Digit]) -> jax.Array:
     """The array with its dimensions in the order of the target, and of size 1 where it has none."""
-    ordered = x.transpose([own.index(atom) for atom in target if atom in own])
-    return ordered.reshape([atom.size if atom in own else 1 for atom in target])
+    ordered = x.transpose([own.index(digit) for digit in target if digit in own])
+    return ordered.reshape([digit.size if digit in own else 1 for digit in target])

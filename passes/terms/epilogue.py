@@ -14,13 +14,14 @@ Tail statistics: the mean of phi, or the variance, behind ops that move and scal
 """
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.axes.state import is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
@@ -28,7 +29,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.scaling import exponent_of, times_power_of_two
-from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Input, Step
+from hlo_surgery.passes.terms.steps import Axes, Given, GradientSlice, Known, Step
 
 Phi = Callable[[jax.Array], jax.Array]
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
@@ -117,9 +118,9 @@ def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Link]]:
 
 def _last_link(axes: Axes, value: Value) -> Link | None:
     op = mlir.defining_operation(value)
-    if op is None or not axes.is_sum(axes.of(value)):
+    if op is None or not axes.sums(value):
         return None
-    sums = [i for i, known in enumerate(axes.at(op)) if axes.is_sum(known)]
+    sums = [i for i, known in enumerate(axes.at(op)) if is_sum(known)]
     return reading(op, sums) if len(sums) == 1 else None
 
 
@@ -162,7 +163,7 @@ def _drops_unit_dimensions(op: Operation) -> bool:
     return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
 
 
-def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict[Value, jax.Array]:
+def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, jax.Array]:
     """For each op of the tail that scales, the power of two in what it scales by.
 
     Sites take them in with their operands: what comes into the range of floats only behind the
@@ -172,22 +173,24 @@ def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict
     found: dict[Value, jax.Array] = {}
     for step in sliced.tail:
         link = reading_of(step, sliced.made)
-        scales = [jnp.abs(widened(given[key])) for key in step.inputs if key in given]
-        if link and link.does is Does.SCALES and link.divides:
-            found[link.made] = -exponent_of(jnp.min(scales[0], initial=jnp.inf))
-        elif link and link.does is Does.SCALES:
-            found[link.made] = exponent_of(jnp.max(scales[0], initial=0))
+        if link is None or link.does is not Does.SCALES:
+            continue
+        scale = next(jnp.abs(widened(given[key])) for key in step.inputs if key in given)
+        if link.divides:
+            found[link.made] = -exponent_of(jnp.min(scale, initial=jnp.inf))
+        else:
+            found[link.made] = exponent_of(jnp.max(scale, initial=0))
     return found
 
 
 def moved_statistic(
     sliced: GradientSlice,
-    statistics: Mapping[Value, jax.Array],
-    given: Mapping[Input, jax.Array],
+    statistics: Known,
+    given: Given,
     phi: Phi,
     dtype: jnp.dtype,
     of_padding: Phi | None = None,
-    powers: Mapping[Value, jax.Array] | None = None,
+    powers: Known | None = None,
 ) -> jax.Array:
     """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
 
@@ -195,6 +198,22 @@ def moved_statistic(
     `powers`: of two, by results of the tail, that the statistics have been scaled by already.
     """
     known, powers = dict(statistics), powers or {}
+
+    def behind(link: Link, value: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
+        match link.does:
+            case Does.NEGATES:
+                return value * phi(jnp.asarray(-1, dtype))
+            case Does.SCALES:
+                return _scaled(value, others[0], phi, link.divides)
+            case Does.MOVES | Does.PADS:
+                moved = moving(link.op)
+                assert moved is not None
+                # A pad puts numbers beside the gradients of which phi has not been taken yet.
+                padding = [(of_padding or phi)(x).astype(value.dtype) for x in others]
+                return moved(value, *padding)[0]
+            case _:
+                return value
+
     for step in sliced.tail:
         link = reading_of(step, known)
         assert link is not None
@@ -205,37 +224,11 @@ def moved_statistic(
             left = power if link.divides else -power
             others = [times_power_of_two(scale, left) for scale in others]
         value = known[step.inputs[link.sums[0]][0]]
-        known[link.made] = _behind(link, value, others, phi, dtype, of_padding or phi)
+        known[link.made] = behind(link, value, others)
     return known[sliced.value]
 
 
-def _behind(
-    link: Link,
-    value: jax.Array,
-    others: Sequence[jax.Array],
-    phi: Phi,
-    dtype: jnp.dtype,
-    of_padding: Phi,
-) -> jax.Array:
-    """One op of the tail on phi of gradients: what scales is scaled by phi, what moves is moved.
-
-    `others`: its other operands.
-    """
-    match link.does:
-        case Does.NEGATES:
-            return value * phi(jnp.asarray(-1, dtype))
-        case Does.SCALES:
-            return _scaled(value, others[0], phi, link.divides)
-        case Does.MOVES | Does.PADS:
-            moved = moving(link.op)
-            assert moved is not None
-            # A pad puts numbers beside the gradients of which phi has not been taken yet.
-            return moved(value, *(of_padding(padding).astype(value.dtype) for padding in others))[0]
-        case _:
-            return value
-
-
-def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:
+def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool) -> jax.Array:
     """Times phi of the scale, in two halves, in range wherever the result is."""
     half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
     power = times_power_of_two(jnp.ones_like(scale), half)

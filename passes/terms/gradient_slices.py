@@ -11,18 +11,17 @@ dot_general %h [M, D, b], ... over M and b    Split: two digits, in two dimensio
 add %sum, %row        in a loop's step        Split: all of it is the step's example's
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
 
-from hlo_surgery.passes.axes.state import Batched, Class
+from hlo_surgery.passes.axes.state import Batched, Class, is_rows, is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, closure
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
-from hlo_surgery.passes.structure.structure import CountedLoop
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
@@ -41,15 +40,16 @@ def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis
     """How each operand shows the part of one example, None where it shows none; `known`: the
     operands' classes.
     """
-    rows = [i for i, c in enumerate(known) if axes.is_rows(c)]
+    rows = [i for i, c in enumerate(known) if is_rows(c)]
     if not rows:
         return [None] * len(known)
     held = {d for i in rows for d in axes.state.digits(op.operands[i]) if d in axes.batch}
     lost = held - axes.state.digits(op.results[0])
     first = initial_operands(op)
     if not lost:
-        return [_split(axes, op, i, c, lost) if i in rows else None for i, c in enumerate(known)]
-    taken = [i for i in range(len(known)) if i not in first and not axes.is_sum(known[i])]
+        each = zip(op.operands, known, strict=True)
+        return [_split(axes, op, v, c, lost) if is_rows(c) else None for v, c in each]
+    taken = [i for i in range(len(known)) if i not in first and not is_sum(known[i])]
     if _along(axes, op.operands[rows[0]], axes.batch):
         each = enumerate(op.operands)
         return [_along(axes, v, axes.batch) if i in taken else None for i, v in each]
@@ -58,7 +58,7 @@ def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis
 
 def example_axis(axes: Axes, value: Value) -> PerExample | None:
     """The one dimension in which all examples lie in their order; None where they do not."""
-    if not axes.batch or not axes.is_rows(axes.of(value)):
+    if not axes.batch or not is_rows(axes.of(value)):
         return None
     return _along(axes, value, list(axes.batch))
 
@@ -80,36 +80,25 @@ def _split_site(
     """The operands of a site, of which one at least is zero for all other examples."""
     found: list[Axis] = [None] * len(known)
     for i in taken:
-        is_rows = axes.is_rows(known[i])
-        if is_rows or lost & axes.state.digits(op.operands[i]):
-            found[i] = _split(axes, op, i, known[i], lost)
+        if is_rows(known[i]) or lost & axes.state.digits(op.operands[i]):
+            found[i] = _split(axes, op, op.operands[i], known[i], lost)
     telling = [i for i in taken if found[i] and is_linear(op, frozenset([i]))]
-    if not any(axes.is_rows(known[i]) for i in telling):
+    if not any(is_rows(known[i]) for i in telling):
         # What rows are is told by indices alone: a factor of each term is taken for the example.
         number = next(i for i in taken if is_linear(op, frozenset([i])))
-        rows = next(c for c in known if axes.is_rows(c))
-        found[number] = _split(axes, op, number, rows, lost)
+        rows = next(c for c in known if is_rows(c))
+        found[number] = _split(axes, op, op.operands[number], rows, lost)
     return found
 
 
-def _split(axes: Axes, op: Operation, number: int, known: Class, lost: set[Digit]) -> Split:
-    """An operand by all digits of the batch, of which a site sums those that are `lost`."""
-    value = op.operands[number]
-    places = [_place(axes, op, value, digit, known) for digit in axes.batch]
-    return split_of(axes, places, lost)
-
-
-def split_of(axes: Axes, places: Sequence[Place], lost: set[Digit]) -> Split:
-    """A split of these places, at which a site sums the digits that are `lost`."""
+def _split(axes: Axes, op: Operation | None, value: Value, known: Class, lost: set[Digit]) -> Split:
+    """A value by all digits of the batch, of which a site sums those that are `lost`; `op`: what
+    takes the value, or makes it.
+    """
+    places = tuple(_place(axes, op, value, digit, known) for digit in axes.batch)
     digits = enumerate(axes.batch)
     spread = frozenset(k for k, d in digits if places[k].axis is not None and d not in lost)
-    return Split(tuple(places), spread, bool(lost))
-
-
-def kept_axis(axes: Axes, value: Value) -> Split:
-    """What each example has in a value that is passed on as it is, by no op that sums."""
-    op, known = mlir.defining_operation(value), axes.of(value)
-    return split_of(axes, [_place(axes, op, value, d, known) for d in axes.batch], set())
+    return Split(places, spread, bool(lost))
 
 
 def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: Class) -> Place:
@@ -125,27 +114,20 @@ def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: 
         return Place(digit.size)
     if digit in known.at:
         return Place(digit.size, at=known.at[digit])
-    loop = _loop_around(axes, op, value, digit)
-    return Place(digit.size) if loop is None else _at_step(axes, loop, digit)
+    return _at_step(axes, mlir.enclosing_loops(op) if op else mlir.loops_around(value), digit)
 
 
-def _loop_around(
-    axes: Axes, op: Operation | None, value: Value, digit: Digit
-) -> CountedLoop | None:
-    """The loop around that takes a digit step by step."""
-    around = mlir.loops_around(value) if op is None else mlir.enclosing_loops(op)
-    for each in around:
-        loop = axes.state.structure.loop_of(each)
-        if loop and any(digit in axes.state.batch_digits([d]) for d in loop.digits.values()):
-            return loop
-    return None
-
-
-def _at_step(axes: Axes, loop: CountedLoop, digit: Digit) -> Place:
-    """The place that each step of a loop takes along a digit, told by a counter of the loop."""
-    order, steps = next(
-        (order, d) for order, d in loop.digits.items() if digit in axes.state.batch_digits([d])
-    )
+def _at_step(axes: Axes, around: Sequence[Operation], digit: Digit) -> Place:
+    """The place that each step of a loop takes along a digit, told by a counter of the loop: the
+    innermost of those around that takes it step by step, if one does.
+    """
+    loops = [loop for op in around if (loop := axes.state.structure.loop_of(op))]
+    orders = ((loop, *pair) for loop in loops for pair in loop.digits.items())
+    taking = (each for each in orders if digit in axes.state.batch_digits([each[2]]))
+    found = next(taking, None)
+    if found is None:
+        return Place(digit.size)
+    loop, order, steps = found
     own = leaves([steps])
     number = [axes.state.offsets.get(each, (None, 0))[0] for each in own].index(digit)
     after, first = size_of(own[number + 1 :]), axes.state.offsets[own[number]][1]
@@ -154,25 +136,23 @@ def _at_step(axes: Axes, loop: CountedLoop, digit: Digit) -> Place:
     return Place(digit.size, step=counter, numbers=numbers, table=table)
 
 
-def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:
+def gradient_slice(axes: Axes, output: Value) -> GradientSlice:
     """The slice of an output that is Summed, or Shared or of single examples (then it is empty).
 
-    It ends at sites and at values that are lifted already: by `lifted`, which holds their lifted
-    versions.
+    It ends at sites and at values that are lifted already.
     """
-    found: set[Value] = set()
-    pending = [output]
-    while pending:
-        value = behind_barriers(pending.pop())
-        if value in found or value in lifted or not axes.is_sum(axes.of(value)):
-            continue
-        found.add(value)
-        pending += axes.summed(_producer(value))
+
+    def sums_of(values: Sequence[Value]) -> list[Value]:
+        sources = map(behind_barriers, values)
+        return [v for v in sources if v not in axes.lifted and axes.sums(v)]
+
+    found = closure(sums_of([output]), lambda value: sums_of(axes.summed(value)))
     ordered = _in_program_order(found)
-    steps = tuple(_step(axes, op, lifted, found) for op in ordered)
+    steps = tuple(gradient_step(axes, op, found) for op in ordered)
     # A state of a loop or branch may take in the examples' own.
-    axis = kept_axis(axes, output) if axes.is_rows(axes.of(output)) else None
-    return GradientSlice(_input(output, axis, lifted), steps)
+    op, known = mlir.defining_operation(output), axes.of(output)
+    axis = _split(axes, op, output, known, set()) if is_rows(known) else None
+    return GradientSlice(_input(axes, output, axis), steps)
 
 
 def _producer(value: Value) -> Operation:
@@ -187,34 +167,24 @@ def _in_program_order(made: set[Value]) -> list[Operation]:
     return sorted(ops, key=cmp_to_key(lambda x, y: -1 if cast(Any, x).is_before_in_block(y) else 1))
 
 
-def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
+def _input(axes: Axes, value: Value, axis: Axis) -> Input:
     source = behind_barriers(value)
-    return (lifted[source], LIFTED) if source in lifted else (source, axis)
+    return (axes.lifted[source], LIFTED) if source in axes.lifted else (source, axis)
 
 
-def _operand(
-    axes: Axes,
-    value: Value,
-    known: Class,
-    lifted: Mapping[Value, Value],
-    made: Container[Value],
-) -> Input:
+def _operand(axes: Axes, value: Value, known: Class, made: Container[Value]) -> Input:
     """An operand without an example axis: a sum that belongs to the slice, or a constant."""
-    if axes.is_sum(known):
-        return _input(value, None, lifted)
+    if is_sum(known):
+        return _input(axes, value, None)
     source = behind_barriers(value)
-    return source, HELD if source in made or source in lifted else None
+    return source, HELD if source in made or source in axes.lifted else None
 
 
-def gradient_step(axes: Axes, op: Operation) -> Step:
-    """One op that sums over the examples, by itself."""
-    return _step(axes, op, {}, ())
-
-
-def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Container[Value]) -> Step:
+def gradient_step(axes: Axes, op: Operation, made: Container[Value] = ()) -> Step:
+    """One op of a slice, by itself or behind others that have `made` sums."""
     known = axes.at(op)
     each = zip(op.operands, known, example_axes(axes, op, known), strict=True)
-    inputs = [(v, a) if a else _operand(axes, v, c, lifted, made) for v, c, a in each]
+    inputs = [(v, a) if a else _operand(axes, v, c, made) for v, c, a in each]
     return Step(op, tuple(inputs))
 
 

@@ -5,9 +5,9 @@
     %a = abs %t ; %s = multiply %a, %t
     %m = multiply %s, broadcast 3.0         =>    abs(h[b, d] l[b, f]) (h[b, d] l[b, f]) 3
 
-Indices (atoms) are split where a reshape splits them. Only where rounding is all that can differ:
-in f32 and f64. A product in bf16 or f16 is rounded, and may vanish, before what is done to it; it
-stays as it is.
+Indices are digits, and split where a reshape splits them. Only where rounding is all that can
+differ: in f32 and f64. A product in bf16 or f16 is rounded, and may vanish, before what is done to
+it; it stays as it is.
 
 Paired dimensions: those along which a contraction's two factors scale against each other.
 
@@ -16,7 +16,7 @@ sum_t x[h, t, d] y[h, t, f]  =  sum_t (x[h, t, d] / s[h, t]) (y[h, t, f] s[h, t]
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.modules import is_annotation
 from hlo_surgery.passes.ir.traits import SUMMING, integers
+from hlo_surgery.passes.structure.digits import Digit, leaves, unify
 from hlo_surgery.passes.terms.steps import Axis, Dims, contracted, holds_all
 
 # Beyond these a value is taken as it is: nothing that vmap makes comes near them.
@@ -39,14 +40,6 @@ MOST_FACTORS, DEEPEST, LARGEST_POWER = 16, 64, 8
 PRECISE = frozenset(map(np.dtype, ["f4", "f8"]))
 
 
-@dataclass(frozen=True, eq=False)
-class Atom:
-    """An index, of a size other than 1; equal to itself alone."""
-
-    size: int
-
-
-Atoms = tuple[Atom, ...]
 # Each with f(ab) = f(a) f(b), to be applied in order.
 Functions = tuple[str, ...]
 
@@ -55,16 +48,16 @@ Functions = tuple[str, ...]
 class Monomial:
     """A product of functions of one outer product, and of numbers.
 
-    `dot`: what makes the outer product, None of numbers alone; `sides`: the atoms of its operands,
+    `dot`: what makes the outer product, None of numbers alone; `sides`: the digits of its operands,
     in row-major order; `terms`: the functions of each time that it is multiplied; `numbers`:
-    uniform values, and functions of them; `dims`: each dimension's merged atoms, of numbers none.
+    uniform values, and functions of them; `dims`: each dimension's digits, of numbers none.
     """
 
     dot: Operation | None
-    sides: tuple[Atoms, ...]
+    sides: list[list[Digit]]
     terms: tuple[Functions, ...]
     numbers: tuple[tuple[Value, Functions], ...]
-    dims: tuple[Atoms, ...]
+    dims: list[list[Digit]]
 
 
 Expand = Callable[[Value], Monomial | None]
@@ -82,9 +75,8 @@ def factored(value: Value) -> Monomial | None:
 
     def expand(value: Value, depth: int) -> Monomial | None:
         if value not in known:
-            op = mlir.defining_operation(value)
-            rule = _rule(op) if op is not None and depth < DEEPEST else None
-            found = rule(op, lambda v: expand(v, depth + 1)) if op is not None and rule else None
+            op = mlir.defining_operation(value) if depth < DEEPEST else None
+            found = op and _by_rule(op, lambda v: expand(v, depth + 1))
             few = found is not None and len(found.terms) + len(found.numbers) <= MOST_FACTORS
             known[value] = found if few else None
         return known[value]
@@ -93,16 +85,15 @@ def factored(value: Value) -> Monomial | None:
     return found if found is not None and found.dot is not None else None
 
 
-def _rule(op: Operation) -> Rule | None:
+def _by_rule(op: Operation, expand: Expand) -> Monomial | None:
     if len(op.results) != 1 or not is_precise(op.results[0]):
         return None
     if any(0 in mlir.shape(value) for value in (*op.operands, *op.results)):
         return None
-    return _same if is_annotation(op) else RULES.get(op.name)
-
-
-def _same(op: Operation, expand: Expand) -> Monomial | None:
-    return expand(op.operands[0])
+    if is_annotation(op):
+        return expand(op.operands[0])
+    rule = RULES.get(op.name)
+    return rule and rule(op, expand)
 
 
 def _outer_product(op: Operation, _: Expand) -> Monomial | None:
@@ -114,19 +105,22 @@ def _outer_product(op: Operation, _: Expand) -> Monomial | None:
     one, other = contracted(op).values()
     if "algorithm" in op.attributes or not widens or one.positions != 1:
         return None
-    batch = [_fresh(one.shape[d]) for d in one.batch]
-    free = [[_fresh(own.shape[d]) for d in own.free] for own in (one, other)]
-    sides: list[Atoms] = []
+    batch = _fresh(one.shape[d] for d in one.batch)
+    free = [_fresh(own.shape[d] for d in own.free) for own in (one, other)]
+    sides: list[list[Digit]] = []
     for own, alone in zip((one, other), free, strict=True):
         by_dim = dict(zip((*own.batch, *own.free), (*batch, *alone), strict=True))
-        sides.append(tuple(itertools.chain(*(by_dim[d] for d in sorted(by_dim)))))
-    is_larger = all(any(atoms for atoms in alone) for alone in free)
-    dims = (*batch, *free[0], *free[1])
-    return Monomial(op, tuple(sides), ((),), (), dims) if is_larger else None
+        sides.append([digit for d in sorted(by_dim) for digit in by_dim[d]])
+    is_larger = all(map(any, free))
+    return Monomial(op, sides, ((),), (), [*batch, *free[0], *free[1]]) if is_larger else None
+
+
+def _fresh(sizes: Iterable[int]) -> list[list[Digit]]:
+    return [[Digit(size)] if size != 1 else [] for size in sizes]
 
 
 def _number(value: Value) -> Monomial:
-    return Monomial(None, (), (), ((value, ()),), ())
+    return Monomial(None, [], (), ((value, ()),), [])
 
 
 def _constant(op: Operation, _: Expand) -> Monomial | None:
@@ -149,22 +143,17 @@ def _transpose(op: Operation, expand: Expand) -> Monomial | None:
     operand, order = expand(op.operands[0]), integers(op, "permutation")
     if operand is None or operand.dot is None:
         return operand
-    return replace(operand, dims=tuple(operand.dims[d] for d in order))
+    return replace(operand, dims=[operand.dims[d] for d in order])
 
 
 def _reshape(op: Operation, expand: Expand) -> Monomial | None:
-    """The same elements in row-major order; None where no atoms suit both shapes."""
-    operand, shape = expand(op.operands[0]), mlir.shape(op.results[0])
+    """The same elements in row-major order; None where no digits suit both shapes."""
+    operand = expand(op.operands[0])
     if operand is None or operand.dot is None:
         return operand
-    atoms = tuple(itertools.chain(*operand.dims))
-    sizes = _refinement([a.size for a in atoms], [size for size in shape if size != 1])
-    if sizes is None:
-        return None
-    fine = [Atom(size) for size in sizes]
-    new = dict(zip(atoms, _grouped(fine, [a.size for a in atoms]), strict=True))
-    sides = tuple(_renamed(side, new) for side in operand.sides)
-    return replace(operand, sides=sides, dims=_grouped(fine, shape))
+    dims = _fresh(mlir.shape(op.results[0]))
+    suits = unify(list(itertools.chain(*operand.dims)), list(itertools.chain(*dims)))
+    return replace(operand, dims=dims) if suits else None
 
 
 def _function(name: str) -> Rule:
@@ -198,7 +187,8 @@ def _applied(function: str, to: Monomial) -> Monomial:
 
 def _product(one: Monomial, other: Monomial) -> Monomial | None:
     """Of an outer product with itself, moved alike, or with numbers."""
-    if one.dot is not None and other.dot is not None and one.dims != other.dims:
+    alike = [leaves(own) for own in one.dims] == [leaves(own) for own in other.dims]
+    if one.dot is not None and other.dot is not None and not alike:
         return None
     held = one if one.dot is not None else other
     return replace(held, terms=one.terms + other.terms, numbers=one.numbers + other.numbers)
@@ -216,33 +206,6 @@ RULES: dict[str, Rule] = {
     "stablehlo.multiply": _multiply,
     "stablehlo.power": _power,
 }
-
-
-def _fresh(size: int) -> Atoms:
-    return (Atom(size),) if size != 1 else ()
-
-
-def _renamed(atoms: Atoms, new: Mapping[Atom, Atoms]) -> Atoms:
-    return tuple(itertools.chain(*(new[atom] for atom in atoms)))
-
-
-def _refinement(one: Sequence[int], other: Sequence[int]) -> list[int] | None:
-    """Sizes that both lists are products of neighbours of: [6, 4], [2, 12] -> [2, 3, 4]."""
-    cuts = {cut for sizes in (one, other) for cut in itertools.accumulate(sizes, int.__mul__)}
-    pairs = list(itertools.pairwise([1, *sorted(cuts)]))
-    fits = not any(end % start for start, end in pairs)
-    return [end // start for start, end in pairs] if fits else None
-
-
-def _grouped(atoms: Sequence[Atom], shape: Sequence[int]) -> tuple[Atoms, ...]:
-    """The atoms in order, as many for each dimension as fill it."""
-    remaining, dims = list(atoms), list[Atoms]()
-    for size in shape:
-        taken: list[Atom] = []
-        while math.prod(atom.size for atom in taken) < size:
-            taken.append(remaining.pop(0))
-        dims.append(tuple(taken))
-    return tuple(dims)
 
 
 def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None:

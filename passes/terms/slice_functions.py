@@ -15,8 +15,8 @@ it has rounded; and the gradient can be taken from the same tensor as its statis
 """
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,9 +47,11 @@ from hlo_surgery.passes.terms.site_functions import (
 )
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Given,
     GradientSlice,
     Held,
     Input,
+    Known,
     Lifted,
     Split,
     Step,
@@ -71,7 +73,7 @@ SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
 def is_widenable(sliced: GradientSlice) -> bool:
     """Whether a slice rounds below float32, and contracts and moves only, so that it need not."""
     rounds = any(mlir.is_inexact(r) and not mlir.is_at_least_float32(r) for r in sliced.made)
-    return rounds and all(_raise_wide(step) is not None for step in sliced.steps)
+    return rounds and all(raise_wide(step) is not None for step in sliced.steps)
 
 
 def is_short_ranged(sliced: GradientSlice) -> bool:
@@ -80,13 +82,6 @@ def is_short_ranged(sliced: GradientSlice) -> bool:
     """
     dtypes = [dtype_of(v) for v in sliced.made if mlir.is_inexact(v) and not mlir.is_complex(v)]
     return any(jnp.finfo(dtype).maxexp < jnp.finfo(jnp.bfloat16).maxexp for dtype in dtypes)
-
-
-def raise_wide(step: Step, upcast: bool) -> Raised:
-    """A widenable slice's step, returning at least float32; `upcast`: also from such operands."""
-    raised = _raise_wide(step)
-    assert raised is not None
-    return partial(_from_wide, raised) if upcast and step.op.name in CONTRACTIONS else raised
 
 
 def narrowest(sliced: GradientSlice) -> np.dtype:
@@ -100,7 +95,8 @@ def narrowest(sliced: GradientSlice) -> np.dtype:
     )
 
 
-def _raise_wide(step: Step) -> Raised | None:
+def raise_wide(step: Step) -> Raised | None:
+    """A step that returns at least float32; None where a slice of it is not widenable."""
     op = step.op
     if len(op.results) != 1 or not mlir.is_inexact(op.results[0]) or mlir.is_complex(op.results[0]):
         return None
@@ -127,19 +123,25 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class SliceFunction:
-    """`inputs`: `values` of the module, with example axes, None where all examples see it whole.
+    """`inputs`: values of the module, with example axes, None where all examples see it whole.
 
     `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of
     `inputs`, each with one example. `liftable`: whether `vmap` can lift it; a loop works always.
-    `count`: the number of real examples, where
-    some are padding; it is among the inputs then, and stands for B.
+    `count`: the number of real examples, where some are padding; it is among the inputs then, and
+    stands for B.
     """
 
     inputs: tuple[Input, ...]
-    values: tuple[Value, ...]
     of_one: Callable[..., Any]
     liftable: bool
     count: Value | None = None
+
+    @property
+    def values(self) -> list[Value]:
+        """The values of the module that the inputs are made of."""
+        found = [value for value, _ in self.inputs]
+        places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
+        return list(dict.fromkeys([*found, *(p.step for p in places if p.step is not None)]))
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,8 @@ def slice_function(
     count: Value | None = None,
 ) -> SliceFunction:
     """The per-example gradient of one output; unless the loss `is_mean`, a B-th of a mean's."""
-    added: tuple[Input, ...] = () if count is None else ((count, None),)
     calls = _calls(sliced, how)
+    added: list[Input] = [] if count is None else [(count, None)]
     inputs = tuple(dict.fromkeys([*sliced.inputs, *added]))
 
     def of_one(*operands: jax.Array) -> jax.Array:
@@ -180,8 +182,7 @@ def slice_function(
             return widened(gradient) * (total if is_mean else 1)
         return gradient if is_mean else _scaled(gradient, 1 / total)
 
-    values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
-    return SliceFunction(inputs, values, of_one, all(call.liftable for call in calls), count)
+    return SliceFunction(inputs, of_one, all(call.liftable for call in calls), count)
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class _Call:
 
 
 def _run(
-    calls: Sequence[_Call], given: Mapping[Input, jax.Array], total: Any
+    calls: Sequence[_Call], given: Given, total: Any
 ) -> tuple[dict[Value, jax.Array], set[Value]]:
     """What all calls make, and which of it is without B."""
     known: dict[Value, jax.Array] = {}
@@ -218,38 +219,30 @@ def _run(
 
 def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     """The steps of a slice in order, scatters where what they are added to is known."""
-    onto = scatters_onto(sliced.steps)
+    onto, turned = scatters_onto(sliced.steps), turned_sites(sliced.steps)
     replaced = {value for each in onto.values() for value in each.replaced}
-    turned = turned_sites(sliced.steps)
     replaced |= {op.results[0] for op in turned.values()}
-    left = [step for step in sliced.steps if step.op.results[0] not in replaced]
+    left = [(step, step.op.results[0]) for step in sliced.steps]
     return [
         _scattering(step, onto[made], how)
-        if (made := step.op.results[0]) in onto
-        else replace(
-            _calling(step, how, turned.get(made)),
-            is_late=how.late and _keeps_factor(step, sliced.made),
-        )
-        for step in left
+        if made in onto
+        else _calling(step, how, sliced.made, turned.get(made))
+        for step, made in left
+        if made not in replaced
     ]
 
 
-def _keeps_factor(step: Step, made: Container[Value]) -> bool:
-    others = any(isinstance(a, Split | Lifted) for _, a in step.inputs)
-    return not (others or adds_offset(step, made))
-
-
-def _calling(step: Step, how: Contracting, transpose: Operation | None) -> _Call:
-    raised = _raised(step, how) if transpose is None else _turned(step, how)
-    made = partial(_contributions if step.is_site else _beside, step, raised or call_op(step.op))
-    return _Call(step.inputs, mlir.results(transpose or step.op), made, raised is not None)
-
-
-def _turned(site: Step, how: Contracting) -> Raised:
-    """A site with the transpose behind it."""
-    raised = dot_general(site.op, _made_in(site, how), is_turned=True)
-    assert raised is not None
-    return partial(_from_wide, raised) if how.wide and how.upcast else raised
+def _calling(
+    step: Step, how: Contracting, sums: Container[Value], transpose: Operation | None
+) -> _Call:
+    """A step by itself, or with the transpose behind it; `sums`: what the slice makes."""
+    raised = _raised(step, how, transpose is not None)
+    function = raised or call_op(step.op)
+    made = partial(_contributions, step, function) if step.is_site else partial(_beside, function)
+    others = any(isinstance(axis, Split | Lifted) for _, axis in step.inputs)
+    is_late = how.late and not others and not adds_offset(step, sums)
+    results = mlir.results(transpose or step.op)
+    return _Call(step.inputs, results, made, raised is not None, is_late)
 
 
 def _made_in(step: Step, how: Contracting) -> np.dtype:
@@ -280,17 +273,21 @@ def _scaled(x: jax.Array, factor: Any) -> jax.Array:
     return (widened(x) * factor).astype(x.dtype) if isinstance(factor, jax.Array) else x * factor
 
 
-def _raised(step: Step, how: Contracting) -> Raised | None:
-    if how.wide:
-        return raise_wide(step, how.upcast)
+def _raised(step: Step, how: Contracting, is_turned: bool) -> Raised | None:
     is_convolved = step.op.name == "stablehlo.convolution" and any(a for _, a in step.inputs)
     by_patches = is_convolved and (how.group_patches or integer(step.op, "batch_group_count") == 1)
-    return (
-        convolution_by_patches(step.op, library=how.library) if by_patches else None
-    ) or raise_op(step.op)
+    if is_turned:
+        raised = dot_general(step.op, _made_in(step, how), is_turned=True)
+    elif how.wide:
+        raised = raise_wide(step)
+    else:
+        patches = convolution_by_patches(step.op, library=how.library) if by_patches else None
+        raised = patches or raise_op(step.op)
+    from_wide = how.wide and how.upcast and step.op.name in CONTRACTIONS
+    return partial(_from_wide, raised) if raised and from_wide else raised
 
 
-def _beside(_: Step, function: Raised, __: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+def _beside(function: Raised, _: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
     return function(*operands)
 
 
@@ -298,35 +295,28 @@ def _contributions(
     site: Step, function: Raised, size: Any, *operands: jax.Array
 ) -> tuple[jax.Array, ...]:
     """B * M_b, on top of what the site adds the examples to."""
-    initial = {i: operands[i] for i in initial_operands(site.op)}
+    initial = initial_operands(site.op)
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
-    contributions = tuple(_scaled(contribution, size) for contribution in function(*alone))
-    if not initial:
-        return contributions
-    offsets = [None if is_splat(site.op.operands[i], 0) else x for i, x in initial.items()]
-    return tuple(c if o is None else c + o for c, o in zip(contributions, offsets, strict=True))
+    made = [_scaled(contribution, size) for contribution in function(*alone)]
+    for number, i in enumerate(initial):
+        if not is_splat(site.op.operands[i], 0):
+            made[number] = made[number] + operands[i]
+    return tuple(made)
 
 
-def exposed_examples(
-    function: SliceFunction, known: Mapping[Value, jax.Array], size: int
-) -> list[jax.Array]:
+def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[jax.Array]:
     """The function's inputs, each with its own example dimension, where it has any."""
     count = size if function.count is None else known[function.count]
-    return [_exposed(known, value, axis, size, count) for value, axis in function.inputs]
 
+    def exposed(x: jax.Array, axis: Axis) -> jax.Array:
+        if isinstance(axis, Split):
+            return exposed_split(x, axis, known, count)
+        if not isinstance(axis, PerExample):
+            return x
+        split = (axis.before, size, axis.after)
+        return lax.reshape(x, (*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :]))
 
-def _exposed(
-    known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any
-) -> jax.Array:
-    if isinstance(axis, Split):
-        return exposed_split(known[value], axis, known, count)
-    return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
-
-
-def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
-    """Split the dimension that holds the examples into [before, B, after]."""
-    split = (axis.before, size, axis.after)
-    return lax.reshape(x, (*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :]))
+    return [exposed(known[value], axis) for value, axis in function.inputs]
 
 
 def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
@@ -338,7 +328,6 @@ def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
 
 
 def _example_position(axis: Axis) -> int | None:
-    """The dimension that holds the examples once exposed."""
     if axis is None or isinstance(axis, Held):
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
@@ -365,14 +354,13 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
         given = dict(zip(inputs, operands, strict=True))
         return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
 
-    values = tuple(dict.fromkeys(value for function in functions for value in function.values))
     liftable = all(f.liftable for f in functions)
-    return SliceFunction(inputs, values, of_one, liftable, functions[0].count)
+    return SliceFunction(inputs, of_one, liftable, functions[0].count)
 
 
 def over_examples(
     function: SliceFunction,
-    known: Mapping[Value, jax.Array],
+    known: Known,
     size: int,
     of_one: Callable[..., Result],
 ) -> Result:

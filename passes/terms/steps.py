@@ -16,17 +16,18 @@ fewer digits: what a step's values hold is the same, and M stands for B.
 """
 
 import math
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import jax
 
 from hlo_surgery.passes.axes.state import (
     Batched,
     Class,
     Mixed,
-    Shared,
     State,
-    is_rows,
     is_sum,
 )
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -99,7 +100,7 @@ ELSEWHERE = Mixed(Reason("it rests on examples of other steps", "", ""), unknown
 class Axes:
     """`state`: what is known of the module; `batch`: the digits of the problem's `size` examples;
     `around`: those of loops around, one step of which the problem is. `count`: the number of real
-    examples, where some are padding.
+    examples, where some are padding. `lifted`: all examples' versions of sums, where these are had.
     """
 
     state: State
@@ -107,6 +108,7 @@ class Axes:
     size: int
     around: tuple[Digit, ...] = ()
     count: Value | None = None
+    lifted: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def of(self, value: Value) -> Class:
         """The class of a value."""
@@ -123,20 +125,23 @@ class Axes:
         others = {*self.state.digits(value), *known.summed, *known.at}
         return known if others.isdisjoint(self.around) else ELSEWHERE
 
-    def summed(self, op: Operation) -> list[Value]:
-        """The operands that the op took as sums over the examples."""
-        return [v for v, c in zip(op.operands, self.at(op), strict=True) if self.is_sum(c)]
+    def summed(self, value: Value) -> list[Value]:
+        """What was taken as sums over the examples by the op that makes a value; of what loops and
+        branches make, or are given, nothing.
+        """
+        op = mlir.defining_operation(value)
+        if op is None or op.name in mlir.CONTROL_FLOW:
+            return []
+        return [v for v, c in zip(op.operands, self.at(op), strict=True) if is_sum(c)]
 
-    # Whether a class is that of r + sum of c_b, and that of the examples' own.
-    is_sum, is_rows = staticmethod(is_sum), staticmethod(is_rows)
+    def sums(self, value: Value) -> bool:
+        """Whether a value is r + sum of c_b."""
+        return is_sum(self.of(value))
 
-    def is_shared(self, known: Class) -> bool:
-        """Whether a class is that of a constant."""
-        return isinstance(known, Shared)
-
-    def assume(self, value: Value, known: Class) -> None:
-        """Note the class of a value that is new in the module."""
-        self.state.classes[value] = known
+    @property
+    def by_value(self) -> list[dict[Value, Any] | set[Value]]:
+        """All that is known by value, for whoever rebuilds the ops that make them."""
+        return [*self.state.by_value, self.state.trained, self.lifted]
 
     @property
     def data(self) -> dict[Value, Reason]:
@@ -193,6 +198,9 @@ class Held:
 LIFTED, HELD = Lifted(), Held()
 Axis = PerExample | Lifted | Split | Held | None
 Input = tuple[Value, Axis]
+# Arrays of values of the module, and of what a slice takes.
+Known = Mapping[Value, jax.Array]
+Given = Mapping[Input, jax.Array]
 
 
 def holds_all(axis: Axis) -> bool:
@@ -249,14 +257,6 @@ class GradientSlice:
         """What the slice takes from outside it."""
         asked = [key for step in self.steps for key in step.inputs] if self.steps else [self.output]
         return tuple(dict.fromkeys(key for key in asked if not is_made(key, self.made)))
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """The values of the module that the inputs are made of."""
-        found = [value for value, _ in self.inputs]
-        places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
-        found += [place.step for place in places if place.step is not None]
-        return tuple(dict.fromkeys(found))
 
 
 def is_made(key: Input, made: Container[Value]) -> bool:

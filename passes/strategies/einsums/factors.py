@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.axes.state import is_rows
 from hlo_surgery.passes.dataflow.ancestors import copied_from, ties
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
@@ -91,7 +92,7 @@ def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
 
 
 def _is_owned(axes: Axes, value: Value) -> bool:
-    return axes.is_rows(axes.of(value))
+    return is_rows(axes.of(value))
 
 
 Given = Mapping[Input, jax.Array]
