@@ -62,10 +62,14 @@ OF_EXAMPLES = (
     "examples' gradients, and of their mean it would take the first axis for the examples: use "
     "hlo_surgery.optimizers.private_gradient in its place, or dp_sgd"
 )
+AGGREGATORS = "give aggregators of optax.experimental as they are, or first in optax.chain"
 OTHER_SHAPES = (
     "the updates are not shaped as the parameters are: the optimizer takes all examples' "
-    "gradients, as aggregators do; give those of optax.experimental as they are, or first in "
-    "optax.chain"
+    f"gradients, as aggregators do; {AGGREGATORS}"
+)
+NOT_TAKEN = (
+    "a part of the optimizer does not take what else a step tells, as the batch's size; "
+    f"{AGGREGATORS}"
 )
 TAKES_MORE = (
     "{} takes more than a step has, the gradient at the parameters: the loss itself, gradients at "
@@ -162,7 +166,12 @@ def _answer(optimizer: Any, statistics: Needed, state: Any, params: Any) -> Answ
     given = {
         name: jax.eval_shape(partial(zero_statistic, s), params) for name, s in statistics.items()
     }
-    updates = jax.eval_shape(answered, params, state, params, given)
+    try:
+        updates = jax.eval_shape(answered, params, state, params, given)
+    except TypeError as problem:
+        if "unexpected keyword" not in str(problem):
+            raise
+        raise TypeError(NOT_TAKEN) from problem
     shapes = (list(map(jnp.shape, jax.tree.leaves(tree))) for tree in (updates, params))
     if not all(map(tuple.__eq__, *shapes)):
         raise TypeError(OTHER_SHAPES)

@@ -175,6 +175,13 @@ def test_an_aggregator_of_ones_own_is_refused_by_its_updates():
         stepped(optimizer)
 
 
+def test_an_aggregator_inside_of_another_wrapper_is_refused_with_a_way_out():
+    """optax's own wrappers do not hand on what the aggregator's parts take."""
+    inside = aggregating.add_mean_variance_to_opt(optax.adam(0.1), 0.9)
+    with pytest.raises(TypeError, match=r"as they are, or first in optax\.chain"):
+        stepped(optax.masked(inside, True))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_makes_its_own_mean_of_gradients_is_refused():
     optimizer = optax.contrib.dpsgd(0.1, 1.0, 1.0, seed=0)
