@@ -13,11 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.ir.traits import Kind, is_linear, ops_of
+from hlo_surgery.passes.ir.traits import Kind, added_results, integers, is_linear, ops_of
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.strategy import Known
@@ -103,10 +104,38 @@ def _run(
         function = (raise_wide(step) if wide else raise_op(step.op)) or call_op(step.op)
         if wide:
             operands = list(map(widened_numbers, operands))
+        if step.is_site and _sums_rows(step):
+            axis = step.inputs[0][1]
+            rows = of_real_examples(operands[0], axis, finite, known)
+            made[step.op.results[0]] = _weighted_sum(step, rows, weights * scale)
+            continue
         if step.is_site:
             operands = weighted_site(step, operands, known, weights * scale, finite)
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
+
+
+def _sums_rows(site: Step) -> bool:
+    """Whether a site adds up examples' rows, from zero."""
+    op = site.op
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+        return False
+    return isinstance(site.inputs[0][1], PerExample) and is_splat(op.operands[1], 0)
+
+
+def _weighted_sum(site: Step, rows: jax.Array, weights: jax.Array) -> jax.Array:
+    """The sum as a product with the weights: a sum of weighted rows of some shapes, such as
+    [8, 10, 4096], is wrong by XLA's fusions of jaxlib 0.10 on CPU.
+    """
+    axis, dims = site.inputs[0][1], integers(site.op, "dimensions")
+    assert isinstance(axis, PerExample)
+    sizes = axis.before, weights.size, axis.after
+    split = rows.reshape(*rows.shape[: axis.dim], *sizes, *rows.shape[axis.dim + 1 :])
+    others = [d + 2 * (d > axis.dim) for d in dims if d != axis.dim]
+    own = jnp.sum(widened(split), (*others, axis.dim, axis.dim + 2))
+    place = sum(d < axis.dim for d in range(rows.ndim) if d not in dims)
+    found = jnp.tensordot(weights.astype(own.dtype), own, (0, place), precision="highest")
+    return found.astype(rows.dtype)
 
 
 def widened_numbers(x: jax.Array) -> jax.Array:

@@ -140,7 +140,7 @@ def _is_joined(known: Unifying, parts: list[list[Digit]], whole: list[Digit]) ->
     if len(parts) == 1:
         return unify(parts[0], whole)
     pieces = [p for p in map(known.piece, parts) if p is not None]
-    if len(pieces) == len(parts):
+    if parts and len(pieces) == len(parts):
         first, last = pieces[0], pieces[-1]
         if not all(a.high == b.low and a.of.root is b.of.root for a, b in pairwise(pieces)):
             return False
@@ -148,7 +148,7 @@ def _is_joined(known: Unifying, parts: list[list[Digit]], whole: list[Digit]) ->
         own = first.of if is_all else known.piece_of(first.of, first.low, last.high)
         return unify([own], whole)
     sizes = {size_of(part) for part in parts}
-    if len(sizes) > 1 or sizes == {1}:
+    if len(sizes) != 1 or sizes == {1}:
         return False
     alike = [unify(parts[0], part) for part in parts[1:]]
     return all(alike) and unify([Digit(len(parts)), *parts[0]], whole)

@@ -118,3 +118,29 @@ def test_nan_times_the_weight_of_nan_is_in_every_element(loss, strategy):
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=WEIGHTED, strategy=strategy)
     found = f(p, rows, jnp.array([1.0, np.nan, 2.0]))[1]
     assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(found))
+
+
+# Shapes of a parameter that every example adds to, and where the examples' axis lies: weighted rows
+# of some are summed wrongly by XLA's fusions (jaxlib 0.10, CPU).
+SUMMED = {"rows": ((10, 4096), 0), "positions too": ((10, 512), 0), "examples last": ((16, 300), 2)}
+
+
+@pytest.mark.parametrize("statistic", [hs.clipped_mean(1.0), hs.weighted_mean(lambda n: 1 / n)])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SUMMED)
+def test_weighted_sums_of_rows(name, strategy, statistic):
+    shape, axis = SUMMED[name]
+    rows = (5, *shape) if name == "positions too" else shape
+
+    def loss(w, x):
+        return jnp.mean(jnp.sum(jnp.tanh(jnp.moveaxis(x, axis, 0) + w), range(1, x.ndim)))
+
+    keys = jax.random.split(jax.random.key(0))
+    w, own = jax.random.normal(keys[0], shape), jax.random.normal(keys[1], (8, *rows))
+    each = jax.vmap(lambda x: jax.grad(loss)(w, jnp.expand_dims(x, axis)))(own)
+    norms = np.linalg.norm(each.reshape(8, -1), axis=1)
+    weights = np.minimum(1, 1 / norms) if statistic == hs.clipped_mean(1.0) else 1 / norms
+    f = hs.grad(loss, statistics=statistic, in_axes=axis, strategy=strategy)
+    wanted = np.einsum("b,b...->...", weights, np.asarray(each, np.float64)) / 8
+    found = f(w, jnp.moveaxis(own, 0, axis))[1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6 * np.abs(wanted).max())
