@@ -8,6 +8,7 @@ is listed. One number for all may scale the examples; what differs along the bat
 examples nor parameters; and as a term of a gradient it would be nobody's share.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -31,7 +32,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import is_linear
-from hlo_surgery.passes.structure.digits import Digit
+from hlo_surgery.passes.structure.digits import Digit, leaves
 
 BROADCAST = "stablehlo.broadcast_in_dim"
 
@@ -52,14 +53,25 @@ def settled(
     state.data.setdefault(value, known.reason)
     held = state.places(value)
     if not contributes:
-        # It may differ from step to step of any loop around; and what is no reduction over all
-        # examples may be single ones'.
-        reduced = known.reason.op == "stablehlo.reduce" and reasons.is_reduced(known.reason)
+        # It may differ from step to step of any loop around; and what is no single number, reduced
+        # over all examples, may be single ones'.
+        reduced = _is_one_number(state, value) and reasons.is_reduced(known.reason)
         varies = {*held, *state.scope, *steps, *([] if reduced else [LAID_OUT])}
         return Shared(known.reason, known.reason, frozenset(varies))
     if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):
         return ROWS
     return Shared(known.reason, known.reason)
+
+
+def _is_one_number(state: State, value: Value) -> bool:
+    """Whether a reduction of whole dimensions made a value, and one number of them."""
+    op = mlir.made_by(value, "stablehlo.reduce")
+    if op is None or math.prod(mlir.shape(value)) > 1:
+        return False
+    digits = leaves(
+        d for operand in op.operands for dim in state.structure.of(operand) for d in dim
+    )
+    return all(d in state.batch for d in digits if d in state.offsets)
 
 
 def as_constant(state: State, value: Value, known: Batched) -> Shared:

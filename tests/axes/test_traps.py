@@ -68,6 +68,10 @@ MIXING = (
     "mark what the loss takes as given with hs.constant, in place of stop_gradient; "
     'or pass on_mixing="contribution" to treat such values as constants'
 )
+PARTS = (
+    "let a loop over parts of the batch take each of them once, and say by is_real=... which "
+    "examples count; "
+)
 PICKING = (
     "permute, choose or mix examples before the call; of examples of several rows, which lie one "
     "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
@@ -177,7 +181,7 @@ WORDS = {
         "a sum over the examples of earlier steps ({}) meets each example's own values",
         STEPS,
     ),
-    "as_the_label_says": ("dynamic_slice", APART + "dimensions", BLOCKS + PICKING + MIXING),
+    "as_the_label_says": ("dynamic_slice", APART + "dimensions", BLOCKS + PARTS + PICKING + MIXING),
     "loops_over_pairs": ("while", "a loop takes examples within a step that takes others", MIXING),
     "batch_decides_the_branch": (
         "case",
