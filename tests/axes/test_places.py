@@ -376,15 +376,3 @@ def test_what_devices_disagree_on_is_refused():
     assert refused.value.op == "sdy.manual_computation"
     assert refused.value.where in lines_of(on_each_device)
     assert refused.value.help.startswith("add jax.lax.pmean over all the axes")
-
-
-def test_parts_without_elements_are_put_beside_each_other():
-    """As by scans whose steps concatenate, at their last level."""
-
-    def loss(v, x):
-        none = lax.concatenate([x[:, :0], x[:, :0]], 1)
-        return jnp.mean(jnp.tanh(x @ v) ** 2) + jnp.sum(none)
-
-    norms = hs.grad(loss, statistics=hs.norms())(PARAMS["v"], X)[1]
-    each = jax.vmap(lambda x: jax.grad(loss)(PARAMS["v"], x[None]))(X)
-    np.testing.assert_allclose(norms, jnp.linalg.norm(each, axis=(1, 2)), rtol=1e-5)

@@ -31,10 +31,6 @@ def draw(seed, *shape):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def _chunking(widest):
-    return dataclasses.replace(roofline("cpu"), widest_chunk=widest, batched=1)
-
-
 def assert_right(found, own):
     """The gradient and each statistic; rows in the order of the examples."""
     gradient, statistics = found
@@ -60,7 +56,8 @@ def dense(w, x):
 def test_any_chunk_and_shards(size, chunk, shards, reuse):
     """Those that divide the batch, those that do not, and those beyond it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(rooflines.ROOFLINES, "cpu", _chunking(chunk))
+        chunking = dataclasses.replace(roofline("cpu"), widest_chunk=chunk, batched=1)
+        patch.setitem(rooflines.ROOFLINES, "cpu", chunking)
         w, x = draw(0, WIDTH, WIDER), draw(1, size, LENGTH, WIDTH)
         how = {"strategy": "loop", "shards": shards, "reuse_gradient": reuse}
         found = hs.grad(dense, statistics=STATISTICS, **how)(w, x)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
@@ -26,17 +27,15 @@ STATISTICS = {
 # `BY_PARAMETER` are like the gradient.
 WHOLE = {
     "sum_of": hs.sum_of(lambda g: g * jnp.sum(g**2)),
-    "sum_of_all": hs.sum_of(lambda tree: _squares(tree) * tree["v"], per="global"),
+    "sum_of_all": hs.sum_of(
+        lambda tree: optax.tree.norm(tree, squared=True) * tree["v"], per="global"
+    ),
     "clipped_squares": hs.clipped_second_moment(MAX_NORM),
     "weighted_squares": hs.weighted_second_moment(lambda norms: 1 / (MAX_NORM + norms)),
     "noise_scale": hs.noise_scale(),
     "top_directions": hs.top_directions(2),
 }
 BY_PARAMETER = {*STATISTICS, "sum_of", "clipped_squares", "weighted_squares"} - {"norms"}
-
-
-def _squares(tree):
-    return sum(jnp.sum(g**2) for g in jax.tree.leaves(tree))
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,6 @@ def test_an_aggregator_of_ones_own_is_refused_by_its_updates():
 
 
 def test_an_aggregator_inside_of_another_wrapper_is_refused_with_a_way_out():
-    """optax's own wrappers do not hand on what the aggregator's parts take."""
     inside = aggregating.add_mean_variance_to_opt(optax.adam(0.1), 0.9)
     with pytest.raises(TypeError, match=r"as they are, or first in optax\.chain"):
         stepped(optax.masked(inside, True))
