@@ -44,7 +44,6 @@ RIVALS = ("vmap", "chunks", "micro_grad", "jax-privacy")
 # What a way may take of a workload's rounds, in seconds of CPU: a slow one runs in fewer of them.
 SECONDS = 1.0
 CONSOLE = Console(width=None if Console().is_terminal else 140)
-WORKLOADS = TWELVE | HELD_OUT
 Way = Callable[..., Any]
 
 
@@ -174,7 +173,7 @@ def measure(workload: str, statistic: str, rounds: int, asked: Sequence[str] = (
     are held to, and the plain gradient.
     """
     taken = ("vmap", "plain", *asked) if asked else ("",)
-    problem = WORKLOADS[workload]()
+    problem = (TWELVE | HELD_OUT)[workload]()
     args, compiled, rows = problem.make(), dict[str, Any](), dict[str, Row]()
     first_of, want = dict[str, str](), None
     for name, function in ways(workload, problem, statistic):
@@ -283,7 +282,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(TWELVE))
+    parser.add_argument("--workloads", nargs="+", choices=TWELVE | HELD_OUT, default=list(TWELVE))
     parser.add_argument("--statistics", nargs="+", choices=STATISTICS, default=list(STATISTICS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--ways", nargs="+", default=(), help="how those begin that are run")
