@@ -271,6 +271,5 @@ NOT_TAKEN = (
 
 def refuse_segments(segments: Any) -> None:
     """Raises ValueError where ids of rows are given."""
-    # The command line has an empty list where none are given.
-    if segments is not None and not (isinstance(segments, list) and len(segments) == 0):
+    if segments is not None:
         raise ValueError(NOT_TAKEN)

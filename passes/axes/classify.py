@@ -110,9 +110,8 @@ def _classify_op(state: State, taking: Taking) -> None:
 def _form(
     state: State, taking: Taking, classes: Sequence[Class], lies: Sequence[Lies]
 ) -> Form | None:
-    """All that decides what an op makes of rows, sums and what is nobody's: its factors, which
-    operands are what, where the batch lies in each value, the steps around, and what a body adds
-    up. Half of the ops of a module are as others are.
+    """What decides what an op makes of rows, sums and what is nobody's: its factors, the operands'
+    classes, where the batch lies, the steps around, what a body adds up. Half of all ops are alike.
     """
     link = state.structure.links.get(taking.results[0])
     if link is None:

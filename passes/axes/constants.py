@@ -10,7 +10,6 @@ examples nor parameters; and as a term of a gradient it would be nobody's share.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
@@ -99,7 +98,7 @@ def rearranged(op: Operation, data: Reason) -> Reason:
     if data.why == reasons.APART:
         return data
     if data.op in reasons.MOVES:
-        return replace(reasons.meeting(op, reasons.APART), help=data.help)
+        return reasons.meeting(op, reasons.APART, data.help)
     help = CALL_HELP if data.help == CALL_HELP else DATA_HELP
     return reason_at(op, f"{reasons.REARRANGED} ({data.op} at {data.where})", help)
 

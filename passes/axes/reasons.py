@@ -76,13 +76,13 @@ TERM_HELP = (
 )
 
 
-def meeting(op: Operation, why: str) -> Reason:
-    """Why examples meet in an op, with the way out that fits it."""
+def meeting(op: Operation, why: str, help: str = "") -> Reason:
+    """Why examples meet in an op, with the way out that fits it, unless one is given."""
     if is_first_devices(op):
         return Reason(DISAGREE, "sdy.manual_computation", source_line(op), DISAGREE_HELP)
     if declared_axes(op) is not None:
         return reason_at(op, DECLARED, DECLARED_HELP)
-    return reason_at(op, why, _help(op, why))
+    return reason_at(op, why, help or _help(op, why))
 
 
 def _help(op: Operation, why: str) -> str:

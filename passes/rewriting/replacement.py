@@ -205,8 +205,13 @@ def _chosen(axes: Axes, target: Target, asking: Asking) -> Chosen:
     sliced = gradient_slice(axes, target.value) if examples.size > 1 else alone
     wide = examples.size > 1 and is_widenable(sliced)
     late = not wide and is_short_ranged(sliced)
-    convolving = device.group_patches, device.library_features
-    how = Contracting(*convolving, wide, not device.narrow_operands, late)
+    how = Contracting(
+        group_patches=device.group_patches,
+        library=device.library_features,
+        wide=wide,
+        upcast=not device.narrow_operands,
+        late=late,
+    )
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     alike = wide or is_precise(sliced) or not asking.reweights
     einsums = einsums_of(sliced) if alike else []

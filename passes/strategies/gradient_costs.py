@@ -19,7 +19,7 @@ from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import SUMMING
-from hlo_surgery.passes.terms.site_functions import windows_of
+from hlo_surgery.passes.terms.convolutions import windows_of
 from hlo_surgery.passes.terms.steps import GradientSlice, contracted
 
 # What kernels of ours are written in, and the platform for which JAX lowers it.

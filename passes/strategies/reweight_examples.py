@@ -18,7 +18,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.ir.traits import Kind, added_results, integers, is_linear, ops_of
+from hlo_surgery.passes.ir.traits import Kind, integers, is_linear, ops_of, sums
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.strategy import Known
@@ -101,7 +101,6 @@ def _run(
 
     for step in sliced.steps:
         operands = [operand(key) for key in step.inputs]
-        function = (raise_wide(step) if wide else raise_op(step.op)) or call_op(step.op)
         if wide:
             operands = list(map(widened_numbers, operands))
         if step.is_site and _sums_rows(step):
@@ -111,6 +110,7 @@ def _run(
             continue
         if step.is_site:
             operands = weighted_site(step, operands, known, weights * scale, finite)
+        function = (raise_wide(step) if wide else raise_op(step.op)) or call_op(step.op)
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
 
@@ -118,7 +118,7 @@ def _run(
 def _sums_rows(site: Step) -> bool:
     """Whether a site adds up examples' rows, from zero."""
     op = site.op
-    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not sums(op, 0):
         return False
     return isinstance(site.inputs[0][1], PerExample) and is_splat(op.operands[1], 0)
 
@@ -129,13 +129,10 @@ def _weighted_sum(site: Step, rows: jax.Array, weights: jax.Array) -> jax.Array:
     """
     axis, dims = site.inputs[0][1], integers(site.op, "dimensions")
     assert isinstance(axis, PerExample)
-    sizes = axis.before, weights.size, axis.after
-    split = rows.reshape(*rows.shape[: axis.dim], *sizes, *rows.shape[axis.dim + 1 :])
-    others = [d + 2 * (d > axis.dim) for d in dims if d != axis.dim]
-    own = jnp.sum(widened(split), (*others, axis.dim, axis.dim + 2))
+    own = jnp.sum(widened(rows), tuple(d for d in dims if d != axis.dim))
+    along = along_examples(weights, axis, rows, {}).ravel().astype(own.dtype)
     place = sum(d < axis.dim for d in range(rows.ndim) if d not in dims)
-    found = jnp.tensordot(weights.astype(own.dtype), own, (0, place), precision="highest")
-    return found.astype(rows.dtype)
+    return jnp.tensordot(along, own, (0, place), precision="highest").astype(rows.dtype)
 
 
 def widened_numbers(x: jax.Array) -> jax.Array:

@@ -1,14 +1,4 @@
-"""Convolution by patches: given one with a small result, a contraction of its window's patches.
-
-    %g = convolution %x, %dy    =>    %p[k, ...] = what %dy covers of %x at place k
-                                      %g = dot_general %p, %dy
-
-The gradient of a filter is such a convolution: its window is as large as an image, its result as
-small as the filter. XLA's own convolutions are slow there on CPU, above all within loops, unless
-the operands lie as its library has them; and lifted over examples that lie on several devices, XLA
-(of jaxlib 0.10 and 0.12) computes wrong numbers, for `jit(vmap(grad(loss)))` as well.
-
-Scatter onto: the sum of a scatter into zeros and of another value, as a scatter into that value.
+"""Scatter onto: the sum of a scatter into zeros and of another value, as a scatter into that value.
 
     %s = scatter 0, %i, %u ; %c = convert %s ; %g = add %m, %c      =>      %g = scatter %m, %i, %u
 
@@ -26,11 +16,9 @@ a loop's step, or one place:  [..]                          ->  [n, ..], zero bu
 spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -38,183 +26,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import custom_vmap
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import (
-    added_results,
-    convolution_numbers,
-    integer,
-    integers,
-    ones_unless_given,
-    padding,
-    precision,
-    reversed_dimensions,
-)
-from hlo_surgery.passes.raising.contractions import with_element_types
+from hlo_surgery.passes.ir.traits import added_results, integers
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.steps import Input, Place, Split, Step, contracted, is_made
+from hlo_surgery.passes.terms.steps import Input, Known, Place, Split, Step, contracted, is_made
 
 DOT = "stablehlo.dot_general"
-
-
-@dataclass(frozen=True)
-class Window:
-    """A window over the image's dimension `dim`: its `length`, and `places` of the result."""
-
-    dim: int
-    length: int
-    places: int
-    stride: int
-    dilation: int
-    padding: tuple[int, int]
-    image_dilation: int
-
-
-def convolution_by_patches(
-    op: Operation, result: np.dtype | None = None, library: float = math.inf
-) -> Raised | None:
-    """The convolution as a function of its operands; None where its input features are grouped.
-
-    It is of another element type, if `result` says so; from so many features as `library` on, of
-    one example that no `vmap` lifts it is XLA's own.
-    """
-    if integer(op, "feature_group_count") != 1:
-        return None
-    numbers, groups = convolution_numbers(op), integer(op, "batch_group_count")
-    batch, features = numbers.input_batch_dimension, numbers.kernel_output_feature_dimension
-    places = [window.places for window in windows_of(op)]
-    first = numbers.output_batch_dimension, numbers.output_feature_dimension
-    order = [*numbers.output_spatial_dimensions, *first]
-
-    def by_patches(accumulator: np.dtype, image: jax.Array, window: jax.Array) -> jax.Array:
-        def of_group(image: jax.Array, window: jax.Array) -> jax.Array:
-            factors = positions_of_convolution(op, image, window)
-            along = (((0,), (0,)), ((), ()))
-            return lax.dot_general(
-                *factors, along, precision(op), preferred_element_type=accumulator
-            )
-
-        split = _split(image, batch, groups), _split(window, features, groups)
-        made = jnp.moveaxis(jax.vmap(of_group, (batch, features))(*split), 0, 1)
-        whole = made.reshape(*places, -1, made.shape[1] * made.shape[2])
-        return whole.transpose([order.index(d) for d in range(whole.ndim)])
-
-    def by_either(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
-        contract = partial(by_patches, accumulator)
-        if window.shape[features] >= library and _suits_library(op):
-            contract, lifted = custom_vmap(partial(_by_library, op, accumulator)), contract
-            contract.def_vmap(partial(_lifted, lifted))
-        return contract(image, window)
-
-    return with_element_types(op, by_either, result or dtype_of(op.results[0]))
-
-
-def _suits_library(op: Operation) -> bool:
-    """Whether it is of images, with windows of several places that go over all their elements."""
-    windows = windows_of(op)
-    dense = all(w.image_dilation == 1 for w in windows) and not reversed_dimensions(op)
-    several = len(windows) == 2 and any(w.places > 1 for w in windows)
-    return dense and several and integer(op, "batch_group_count") == 1
-
-
-def _by_library(
-    op: Operation, accumulator: np.dtype, image: jax.Array, window: jax.Array
-) -> jax.Array:
-    """The convolution with its operands as XLA's library has them, features last."""
-    numbers, windows = convolution_numbers(op), windows_of(op)
-    lhs = numbers.input_batch_dimension, numbers.input_feature_dimension
-    rhs = numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension
-    first = numbers.output_batch_dimension, numbers.output_feature_dimension
-    made = lax.conv_general_dilated(
-        image.transpose(lhs[0], *numbers.input_spatial_dimensions, lhs[1]),
-        window.transpose(*numbers.kernel_spatial_dimensions, *rhs),
-        [w.stride for w in windows],
-        [w.padding for w in windows],
-        rhs_dilation=[w.dilation for w in windows],
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        precision=precision(op),
-        preferred_element_type=accumulator,
-    )
-    order = [first[0], *numbers.output_spatial_dimensions, first[1]]
-    return made.transpose([order.index(d) for d in range(made.ndim)])
-
-
-def _lifted(
-    function: Callable[..., jax.Array], _: int, batched: Sequence[bool], *operands: jax.Array
-) -> tuple[jax.Array, bool]:
-    return jax.vmap(function, [0 if each else None for each in batched])(*operands), True
-
-
-def positions_of_convolution(
-    op: Operation, image: jax.Array, window: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """An ungrouped convolution's factors, [positions, places * batch] and [positions, features]."""
-    numbers = convolution_numbers(op)
-    spatial, batch = numbers.kernel_spatial_dimensions, numbers.input_batch_dimension
-    # Of one example where the window is over all of them.
-    sizes = zip(windows_of(op), spatial, strict=True)
-    windows = [replace(own, length=window.shape[d]) for own, d in sizes]
-    patches = patches_under(image, windows, batch)
-    summed = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
-    behind = [d + (len(windows) if d > batch else 0) for d in summed]
-    second = lax.rev(window, reversed_dimensions(op))
-    kernel = [numbers.kernel_input_feature_dimension, *spatial]
-    return _by_position(patches, behind), _by_position(second, kernel)
-
-
-def _by_position(x: jax.Array, dims: Sequence[int]) -> jax.Array:
-    """[positions, elements], the positions along these dimensions."""
-    count = math.prod(x.shape[d] for d in dims)
-    return jnp.moveaxis(x, dims, range(len(dims))).reshape(count, -1)
-
-
-def windows_of(op: Operation) -> list[Window]:
-    """The window's way over each spatial dimension."""
-    numbers, result = convolution_numbers(op), op.results[0]
-    image, kernel = numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions
-    count = len(image)
-    return [
-        Window(*each)
-        for each in zip(
-            image,
-            [mlir.shape(op.operands[1])[d] for d in kernel],
-            [mlir.shape(result)[d] for d in numbers.output_spatial_dimensions],
-            ones_unless_given(op, "window_strides", count),
-            ones_unless_given(op, "rhs_dilation", count),
-            padding(op, count),
-            ones_unless_given(op, "lhs_dilation", count),
-            strict=True,
-        )
-    ]
-
-
-def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> jax.Array:
-    """What lies under the window at each place, places being dimensions in front of `batch`.
-
-    They are there since the contraction then needs no patches moved where the batch lies first or
-    last.
-    """
-    config = [(0, 0, 0)] * image.ndim
-    for w in windows:
-        config[w.dim] = (*w.padding, w.image_dilation - 1)
-    patches = lax.pad(image, jnp.zeros((), image.dtype), config)
-    for number, w in enumerate(windows):
-        dim = w.dim + (number if w.dim > batch else 0)
-        reach = (w.length - 1) * w.dilation + 1
-        starts = [place * w.stride for place in range(w.places)]
-        slices = [lax.slice_in_dim(patches, at, at + reach, w.dilation, dim) for at in starts]
-        patches = jnp.stack(slices, batch + number)
-    return patches
-
-
-def _split(x: jax.Array, dim: int, groups: int) -> jax.Array:
-    """A dimension as [groups, rest]."""
-    return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
 
 
 PASSED_THROUGH = frozenset(["stablehlo.convert", "stablehlo.transpose"])
@@ -329,9 +151,6 @@ def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
         return (total,)
 
     return added
-
-
-Known = Mapping[Value, jax.Array]
 
 
 def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.Array:

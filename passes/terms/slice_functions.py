@@ -35,11 +35,11 @@ from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
+from hlo_surgery.passes.terms.convolutions import convolution_by_patches
 from hlo_surgery.passes.terms.epilogue import moving
 from hlo_surgery.passes.terms.gradient_slices import adds_offset
 from hlo_surgery.passes.terms.site_functions import (
     Onto,
-    convolution_by_patches,
     exposed_split,
     scatter_onto,
     scatters_onto,

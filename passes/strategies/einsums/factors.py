@@ -33,6 +33,7 @@ from hlo_surgery.passes.ir.traits import convolution_numbers, is_linear, scatter
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import WORD, Predicted
 from hlo_surgery.passes.strategies.strategy import Known, Task
+from hlo_surgery.passes.terms.convolutions import positions_of_convolution
 from hlo_surgery.passes.terms.scaling import (
     LOWEST,
     Scaled,
@@ -43,7 +44,6 @@ from hlo_surgery.passes.terms.scaling import (
     times_power_of_two,
     traced_once,
 )
-from hlo_surgery.passes.terms.site_functions import positions_of_convolution
 from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Input, Step, contracted
 
