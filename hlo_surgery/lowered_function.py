@@ -20,6 +20,7 @@ What JAX says where a module cannot run as called, in the words of who called it
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -101,6 +102,10 @@ def lower(
             problem.add_note(MODEL_HELP)
         raise
     called = primitives(traced.jaxpr.jaxpr)
+    if called & HIDING:
+        noted = opened(noted, *structs)
+        traced, closed_over = trace(noted, *structs)
+        called = primitives(traced.jaxpr.jaxpr)
     calls = called & CALLS
     if calls and silently:
         traced, closed_over = trace(silent(noted, *structs), *structs)
@@ -180,12 +185,47 @@ def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Call
     made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
     quiet = _quiet(made.jaxpr)
     without = dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
+    return _as_function(without, made.consts, results)
 
-    def told_nothing(*arrays: Any) -> Any:
-        outputs: Any = eval_jaxpr(without, made.consts, *arrays)
+
+# Of Equinox, primitives that are a JAX function of their own, which shows in the lowering alone.
+HIDING = frozenset(["vprim"])
+
+
+def opened(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
+    """The function of such arguments, with the functions that primitives hide as calls."""
+    made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
+    return _as_function(_opened(made.jaxpr), made.consts, results)
+
+
+def _opened(jaxpr: Jaxpr) -> Jaxpr:
+    eqns = [_call(eqn) if eqn.primitive.name in HIDING else eqn for eqn in jaxpr.eqns]
+    return jaxpr.replace(
+        eqns=[eqn.replace(params=_of_inner(_opened, eqn.params)) for eqn in eqns],
+        effects=set().union(jaxpr.effects, *[eqn.effects for eqn in eqns]),
+    )
+
+
+def _call(eqn: Any) -> Any:
+    """A call of the function that a primitive is."""
+    function = jax.jit(partial(eqn.primitive.impl, **eqn.params))
+    made = jax.make_jaxpr(function)(*[v.aval for v in eqn.invars]).jaxpr
+    call = made.eqns[0]
+    if [*call.invars] != [*made.invars]:
+        return eqn
+    return eqn.replace(primitive=call.primitive, params=call.params, effects=call.effects)
+
+
+def _as_function(jaxpr: Jaxpr, consts: Sequence[Any], results: Any) -> Callable[..., Any]:
+    def evaluated(*arrays: Any) -> Any:
+        outputs: Any = eval_jaxpr(jaxpr, consts, *arrays)
         return jax.tree.unflatten(jax.tree.structure(results), outputs)
 
-    return told_nothing
+    return evaluated
+
+
+def _of_inner(function: Callable[[Jaxpr], Jaxpr], params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _mapped(function, value) for name, value in params.items()}
 
 
 def _quiet(jaxpr: Jaxpr) -> Jaxpr:
@@ -196,8 +236,7 @@ def _quiet(jaxpr: Jaxpr) -> Jaxpr:
         operands = [_renamed(v, passed) for v in eqn.invars]
         moved = _passed_on(eqn, operands)
         if moved is None:
-            params = {name: _mapped(_quiet, value) for name, value in eqn.params.items()}
-            left = _lasting(eqn.effects)
+            params, left = _of_inner(_quiet, eqn.params), _lasting(eqn.effects)
             eqns.append(eqn.replace(invars=operands, params=params, effects=left))
         else:
             passed.update(zip(eqn.outvars, moved, strict=True))

@@ -33,18 +33,15 @@ from hlo_surgery.passes.axes.state import (
     joined,
     same,
 )
-from hlo_surgery.passes.dataflow.ancestors import is_splat
-from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
+from hlo_surgery.passes.dataflow.ancestors import is_splat, made_alike, unspread
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import APART_HELP, DECIDED_HELP, SUMS_HELP, is_of_sums, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
 from hlo_surgery.passes.ir.traits import combined_by
-from hlo_surgery.passes.normalise.out_of_scope import unmarked
 from hlo_surgery.passes.structure.digits import Digit
 from hlo_surgery.passes.structure.structure import CountedLoop
 
 AND, OR = "stablehlo.and", "stablehlo.or"
-Pairs = dict[Value, Value]
 
 
 def frozen_carries(state: State, loop: Operation) -> set[int]:
@@ -53,13 +50,15 @@ def frozen_carries(state: State, loop: Operation) -> set[int]:
     asked = _going_on(state, condition)
     if asked is None:
         return set()
-    pairs: Pairs = dict(zip(condition.arguments, body.arguments, strict=True))
+    pairs: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
     returned = mlir.operands(mlir.return_operation(body))
-    frozen = {
-        i
-        for i, (new, old) in enumerate(zip(returned, body.arguments, strict=True))
-        if new == old or _is_kept(state, new, old, asked, pairs)
-    }
+    flags = [v for i, v in enumerate(body.arguments) if _is_flag(loop, i, asked)]
+    frozen = set[int]()
+    for i, (new, old) in enumerate(zip(returned, body.arguments, strict=True)):
+        chooser = _chooser(state, new, old)
+        is_kept = chooser is not None and (chooser in flags or made_alike(asked, chooser, pairs))
+        if new == old or old in flags or is_kept:
+            frozen.add(i)
     behind = closure([asked], mlir.made_of)
     deciding = {i for i, a in enumerate(condition.arguments) if a in behind}
     return frozen if deciding <= frozen else set()
@@ -94,52 +93,34 @@ def _any_of(state: State, value: Value) -> Value | None:
     return truths if is_any and is_rows(state.of(truths)) and state.digits(truths) else None
 
 
-def _is_kept(state: State, new: Value, old: Value, asked: Value, pairs: Pairs) -> bool:
-    """Whether a body returns its argument again for an example that is done."""
-    op = mlir.defining_operation(new)
-    if not is_rows(state.of(new)) or op is None:
+def _is_flag(loop: Operation, number: int, asked: Value) -> bool:
+    """Whether a carry is false for an example that is done, and stays so: it is asked itself, or it
+    starts as what is asked, and each step leaves it true only if what is asked next is.
+    """
+    condition, body = (region.blocks[0] for region in loop.regions)
+    returned, old = mlir.operands(mlir.return_operation(body)), body.arguments[number]
+    further = [v for v in _both(returned[number]) if v != old]
+    if old not in _both(returned[number]):
         return False
-    if op.name == AND:
-        # A flag that was false stays so; the one that is asked decides itself.
-        return old in op.operands and asked in pairs and pairs[asked] == old
-    if op.name != "stablehlo.select" or op.operands[2] != old:
-        return False
-    return _is_same(asked, _unspread(op.operands[0]), pairs)
+    now = zip(condition.arguments, [_chosen(v, old) for v in returned], strict=True)
+    start = zip(condition.arguments, loop.operands, strict=True)
+    is_asked_next = any(made_alike(asked, v, dict(now)) for v in further)
+    starts_so = made_alike(asked, loop.operands[number], dict(start))
+    return asked == condition.arguments[number] or (is_asked_next and starts_so)
 
 
-def _unspread(value: Value) -> Value:
-    """A value that another repeats along dimensions of its own."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        value = op.operands[0]
-        op = mlir.defining_operation(value)
-    return value
+def _chosen(value: Value, flag: Value) -> Value:
+    """What a value is wherever a flag is true."""
+    op = mlir.made_by(value, "stablehlo.select")
+    return op.operands[1] if op is not None and unspread(op.operands[0]) == flag else value
 
 
-def _is_same(one: Value, other: Value, pairs: Pairs) -> bool:
-    """Whether two values are made alike, of what `pairs` says is the same."""
-    pending = [(one, other)]
-    seen = set[tuple[Value, Value]]()
-    while pending:
-        first, second = pending.pop()
-        first = pairs.get(first, first)
-        if first == second or (first, second) in seen:
-            continue
-        seen.add((first, second))
-        ops = mlir.defining_operation(first), mlir.defining_operation(second)
-        if ops[0] is None or ops[1] is None or not _are_alike(ops[0], ops[1]):
-            return False
-        pending += zip(ops[0].operands, ops[1].operands, strict=True)
-    return True
-
-
-def _are_alike(one: Operation, other: Operation) -> bool:
-    """Whether two ops, without bodies of their own, make the same of the same."""
-    plain = not len(one.regions) and one.name != "stablehlo.rng" and len(one.results) == 1
-    if one.name != other.name or not plain or len(one.operands) != len(other.operands):
-        return False
-    said = [{k: v for k, v in unmarked(op).items() if k != ATTRIBUTE} for op in (one, other)]
-    return said[0] == said[1] and one.results[0].type == other.results[0].type
+def _chooser(state: State, new: Value, old: Value) -> Value | None:
+    """What says of each example whether a body updates its argument, or returns it again."""
+    op = mlir.made_by(new, "stablehlo.select")
+    if op is None or not is_rows(state.of(new)) or op.operands[2] != old:
+        return None
+    return unspread(op.operands[0])
 
 
 Classify = Callable[[State, Block], None]

@@ -32,7 +32,7 @@ more is taken as a constant.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, cast
@@ -40,7 +40,7 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements, is_table
 from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value, closure, ir
-from hlo_surgery.passes.ir.modules import COMPOSITE
+from hlo_surgery.passes.ir.modules import COMPOSITE, unmarked
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 
@@ -78,6 +78,7 @@ def behind_barriers(value: Value) -> Value:
 
 
 COPIES = ops_of(Kind.COPIES)
+RULE = "sdy.sharding_rule"
 
 
 def copied_from(value: Value) -> Value:
@@ -98,6 +99,41 @@ def is_splat(value: Value, number: float) -> bool:
         return bool((elements(op) == number).all())
     attribute = cast(Any, op.attributes["value"])
     return bool(attribute.is_splat) and attribute.get_splat_value().value == number
+
+
+def unspread(value: Value) -> Value:
+    """A value that another repeats along dimensions of its own."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
+
+
+def made_alike(one: Value, other: Value, pairs: Mapping[Value, Value]) -> bool:
+    """Whether two values are made alike, of what `pairs` says is the same."""
+    pending = [(one, other)]
+    seen = set[tuple[Value, Value]]()
+    while pending:
+        first, second = pending.pop()
+        first = pairs.get(first, first)
+        if first == second or (first, second) in seen:
+            continue
+        seen.add((first, second))
+        ops = mlir.defining_operation(first), mlir.defining_operation(second)
+        if ops[0] is None or ops[1] is None or not _are_alike(ops[0], ops[1]):
+            return False
+        pending += zip(ops[0].operands, ops[1].operands, strict=True)
+    return True
+
+
+def _are_alike(one: Operation, other: Operation) -> bool:
+    """Whether two ops, without bodies of their own, make the same of the same."""
+    plain = not len(one.regions) and one.name != "stablehlo.rng" and len(one.results) == 1
+    if one.name != other.name or not plain or len(one.operands) != len(other.operands):
+        return False
+    said = [{k: v for k, v in unmarked(op).items() if k != RULE} for op in (one, other)]
+    return said[0] == said[1] and one.results[0].type == other.results[0].type
 
 
 def ancestors(values: Sequence[Value]) -> set[Value]:

@@ -10,6 +10,7 @@ outlives the mesh or the caller that it was written for. XLA partitions the modu
 arrays with which it is called.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -204,3 +205,18 @@ def _kept(attributes: Any) -> ir.Attribute:
     entries = ((entry.name, entry.attr) for entry in ir.DictAttr(attributes))
     with mlir.context():
         return ir.DictAttr.get({name: value for name, value in entries if name not in ATTRIBUTES})
+
+
+# Of a sharding constraint that is set aside, by the number of the value: of the results, 0, or the
+# arguments of the op's regions, from 1 on.
+MARK = re.compile(r"placed_(\d+)_(\d+)")
+
+
+def unmarked(op: Operation) -> dict[str, object]:
+    """The op's attributes but for marks: what it computes. Of complex constants it is their text,
+    since the bindings cannot hold them.
+    """
+    if op.name == "stablehlo.constant" and mlir.is_complex(op.results[0]):
+        number = mlir.attribute_names(op).index("value")
+        return {"value": str(cast(Any, op.attributes)[number])}
+    return {k: v for k, v in mlir.attributes(op).items() if not MARK.fullmatch(k)}

@@ -29,7 +29,7 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
-from hlo_surgery.passes.ir.modules import is_annotation, meshes
+from hlo_surgery.passes.ir.modules import MARK, is_annotation, meshes
 from hlo_surgery.passes.ir.traits import flag
 
 MANUAL = "sdy.manual_computation"
@@ -133,8 +133,6 @@ def is_static(kind: ir.Type) -> bool:
 
 
 CONSTRAINT = "sdy.sharding_constraint"
-# By the number of the value: of the results, 0, or the arguments of the op's regions, from 1 on.
-MARK = re.compile(r"placed_(\d+)_(\d+)")
 
 
 def set_aside(module: Module) -> bool:
@@ -164,16 +162,6 @@ def mesh_size(module: Module) -> int:
 def marks(op: Operation) -> list[str]:
     """The names of the attributes that are marks."""
     return [name for name in mlir.attribute_names(op) if MARK.fullmatch(name)]
-
-
-def unmarked(op: Operation) -> dict[str, object]:
-    """The op's attributes but for marks: what it computes. Of complex constants it is their text,
-    since the bindings cannot hold them.
-    """
-    if op.name == "stablehlo.constant" and mlir.is_complex(op.results[0]):
-        number = mlir.attribute_names(op).index("value")
-        return {"value": str(cast(Any, op.attributes)[number])}
-    return {k: v for k, v in mlir.attributes(op).items() if not MARK.fullmatch(k)}
 
 
 def _mark(value: Value, sharding: ir.Attribute) -> None:

@@ -138,6 +138,48 @@ def test_a_loop_until_the_first_example_is_done_is_refused():
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
 
 
+def flagged(w, x, first, next):
+    """As Equinox's loops are under `vmap`: a flag says whether an example goes on."""
+
+    def going(h):
+        return h[:, 0] ** 2 > 0.1
+
+    def step(state):
+        flag, h = state
+        new = 0.5 * h
+        return flag & going(next(h, new)), jnp.where(flag[:, None], new, h)
+
+    h = x @ w
+    return lax.while_loop(lambda s: jnp.any(going(s[1])), step, (first(going(h)), h))[1]
+
+
+def through_flags(first, next):
+    def loss(p, x, y):
+        h = lax.stop_gradient(flagged(p["a"], x, first, next))
+        return jnp.mean(jnp.sum((h @ p["c"] - y) ** 2, -1))
+
+    return loss
+
+
+def test_a_flag_that_is_what_is_asked_freezes_examples():
+    test_second_moment(through_flags(lambda g: g, lambda h, new: new))
+
+
+@pytest.mark.parametrize(
+    ("first", "next"),
+    [
+        pytest.param(lambda g: jnp.ones_like(g), lambda h, new: new, id="true at first"),
+        pytest.param(lambda g: g, lambda h, new: h, id="a step late"),
+        pytest.param(lambda g: g, lambda h, new: 2 * new, id="of something else"),
+    ],
+)
+def test_a_flag_that_may_stay_true_is_refused(first, next):
+    with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
+        hs.grad(through_flags(first, next), batch_argnums=(1, 2), statistics=hs.norms())(
+            PARAMS, X, Y
+        )
+
+
 HALVED = """
 func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> (tensor<f32> {{jax.result_info = "g"}}) {{
   %one = stablehlo.constant dense<1.0> : tensor<4xf32>

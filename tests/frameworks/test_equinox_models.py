@@ -60,3 +60,45 @@ def test_a_train_step_takes_and_returns_the_module():
     assert metrics["n"].shape == (8,)
     assert jax.tree.structure(new) == jax.tree.structure(wanted)
     assert_close(*(eqx.filter(m, eqx.is_array) for m in (new, wanted)))
+
+
+def checked_solve(p, x):
+    """As `lineax.linear_solve` is made: a primitive whose rules are JAX, and which may raise."""
+    from equinox.internal import create_vprim
+
+    def solve(a, b):
+        result = jnp.linalg.solve(a, b)
+        return [eqx.error_if(result, ~jnp.isfinite(result).all(), "singular")]
+
+    def rule(primals, tangents):
+        a, b = primals
+        (result,) = primitive.bind(a, b)
+        changed = b - b if tangents[1] is None else tangents[1]
+        return [result], primitive.bind(a, changed - tangents[0] @ result)
+
+    primitive = create_vprim("solve", solve, lambda a, b: [b], rule, None)
+    return jax.vmap(lambda b: primitive.bind(p, b)[0])(x)
+
+
+def checked(p, x):
+    h = jnp.tanh(x @ p)
+    return eqx.error_if(h, jnp.any(h > 2), "too large")
+
+
+@pytest.mark.parametrize("function", [checked, checked_solve])
+def test_what_is_checked_for_errors_is_taken(function):
+    def loss(p, x):
+        return jnp.mean(jnp.sum(function(p, x) ** 2, -1))
+
+    p = jnp.sin(jnp.arange(25.0)).reshape(5, 5) + 3 * jnp.eye(5)
+    own = jax.vmap(lambda x: eqx.filter_grad(loss)(p, x[None]))(X)
+    gradient, rows = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(p, X)
+    assert_close(rows, own)
+    assert_close(gradient, own.mean(0))
+
+
+@pytest.mark.parametrize("function", [checked, checked_solve])
+def test_an_error_is_raised(function):
+    f = hs.grad(lambda p, x: jnp.mean(function(p, x) ** 2), batch_argnums=1, statistics=hs.norms())
+    with pytest.raises(Exception, match=r"too large|singular"):
+        jax.block_until_ready(f(jnp.full((5, 5), jnp.inf), X + 2))
