@@ -185,7 +185,8 @@ class Module:
         return mlir.to_bytecode(self.code)
 
 
-Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]
+Bytes = bytes | bytearray | memoryview
+Source = Module | str | Bytes | os.PathLike[str]
 
 
 def load(source: Source) -> Module:
@@ -206,7 +207,7 @@ def load(source: Source) -> Module:
         return _from_bytes(Path(source).read_bytes())
     if isinstance(source, str):
         return _from_bytes(source.encode() if _is_text(source) else Path(source).read_bytes())
-    if not isinstance(source, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(source, Bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"a module is MLIR text, bytes, a path or a Module, not {type(source).__name__}; "
             f"{DUMPING}"

@@ -165,7 +165,7 @@ def track_noise_scale(
     [2.0, 3.0]
     """
     check_decay("decay", decay)
-    if not isinstance(per, str) or per not in STATISTICS:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if per not in tuple(STATISTICS):
         raise ValueError(f"track_noise_scale takes a per of {' or '.join(STATISTICS)}, not {per!r}")
     statistic = STATISTICS[per]
 

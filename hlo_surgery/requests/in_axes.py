@@ -138,7 +138,7 @@ def batch_keys(
             raise TypeError(f"batch_argnames holds {name!r}; pass the name of an argument")
     chosen = list(argnums) if isinstance(argnums, Iterable) else [argnums]
     for number in chosen:
-        if isinstance(number, bool) or not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if type(number) is not int:
             raise TypeError(
                 f"batch_argnums holds {number!r}; pass the position of an argument, or several"
             )
@@ -216,7 +216,7 @@ def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
     """The axis that `keyword` has for an array, from the front; None where there is none."""
     if axis is None or not is_array(leaf):
         return None
-    if isinstance(axis, bool) or not isinstance(axis, int):
+    if type(axis) is not int:
         raise TypeError(
             f"{keyword} holds {axis!r}; an example axis is an integer, or None for a leaf without "
             "examples"
@@ -259,7 +259,7 @@ def checked_calls(given: Any) -> CallAxes:
 def _is_axes(given: Any) -> bool:
     """Whether these are an axis, none, or one for each array."""
     each: Any = given if isinstance(given, tuple | list) else [given]
-    return all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in each)
+    return all(a is None or type(a) is int for a in each)
 
 
 NOT_TAKEN = (

@@ -184,6 +184,14 @@ Way = Literal[
 ]
 
 
+# What some of these are, for those who check no types.
+KINDS: dict[str, tuple[Any, str]] = {
+    "reuse_gradient": (bool | None, "True, False or None"),
+    "autotune": (bool, "True or False"),
+    "target": (str | None, "a name, such as 'tpu:v5e', or None"),
+}
+
+
 class PlanningOptions(TypedDict, total=False):
     """The keywords of `PlanningChoices`."""
 
@@ -223,26 +231,21 @@ class PlanningChoices:
         if self.shards is not None:
             what = "the number of devices that the examples lie on"
             positive_integer("shards", self.shards, what)
-        if not isinstance(self.reuse_gradient, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"reuse_gradient is {self.reuse_gradient!r}; it is True, False or None")
-        if not isinstance(self.autotune, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"autotune is {self.autotune!r}; it is True or False")
+        for name, (kind, what) in KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} is {getattr(self, name)!r}; it is {what}")
         if self.autotune and self.strategy != "auto":
             raise ValueError(
                 f"autotune=True chooses the strategy, and strategy={self.strategy!r} does; give one"
             )
-        if not isinstance(self.target, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"target is {self.target!r}; it is a name, such as 'tpu:v5e', or None")
         _ = self.device
 
     @property
     def platform(self) -> str | None:
         """What the target is called where JAX lowers for it; None for JAX's default."""
-        return (
-            None
-            if self.target is None
-            else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name.split(":")[0], "tpu")
-        )
+        if self.target is None:
+            return None
+        return {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name.split(":")[0], "tpu")
 
     @property
     def device(self) -> Roofline:

@@ -319,7 +319,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 
 def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
     """Example axis by argument number, from names or positions; a list means axis 0."""
-    if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(batch, str | bytes) or not hasattr(batch, "__iter__"):
         raise TypeError(
             f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments"
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
+from jax.stages import Compiled
 
 from hlo_surgery.module import Source
 from hlo_surgery.requests.options import roofline
@@ -83,14 +84,14 @@ def cost(
     return cost_of(compiled.executable, compiled.target)
 
 
-def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None) -> Cost:
+def cost_of(executable: Compiled, target: str | Target | None = None) -> Cost:
     """What a compiled function costs, `jax.jit(f).lower(...).compile()`, and for which target.
 
     >>> x = jax.ShapeDtypeStruct((3,), "float32")
     >>> cost_of(jax.jit(lambda x: x + 1).lower(x).compile(), "cpu").argument_bytes
     12
     """
-    if not isinstance(executable, jax.stages.Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(executable, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"cost_of takes a compiled function, not {type(executable).__name__}; pass "
             "jax.jit(f).lower(...).compile()"
