@@ -30,8 +30,8 @@ from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.modules import called
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
-from hlo_surgery.plan import Plan, listing
 from hlo_surgery.public_function import public
+from hlo_surgery.rewriting.plan import Plan, listing
 
 # XLA and MLIR recurse over nested regions on a stack of fixed size.
 DEEPEST = 200

@@ -13,8 +13,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
 from hlo_surgery.public_function import public, publish
 from hlo_surgery.requests.leaves import flat_array, is_array, signature, trace_context
+from hlo_surgery.rewriting.gradient_function import Rewritten
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewritten_function import Rewritten
 
 __all__ = ["Module", "fold_squared_sums", "load", "optimize", "rewrite_module"]
 

@@ -17,10 +17,9 @@ from typer.testing import CliRunner
 import hlo_surgery as hs
 import hlo_surgery.attribution as ha
 import hlo_surgery.optimizers as ho
-from hlo_surgery import estimators
+from hlo_surgery import OLDEST, estimators
 from hlo_surgery.cli.asking import statistics, usage
 from hlo_surgery.cli.commands import main
-from hlo_surgery.required_jax import OLDEST
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

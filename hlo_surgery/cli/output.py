@@ -28,8 +28,8 @@ from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.plan import COLUMNS, Plan, listing, plan_row
 from hlo_surgery.public_function import is_said, own_entries
+from hlo_surgery.rewriting.plan import COLUMNS, Plan, listing, plan_row
 from hlo_surgery.verification.tolerances import Verdict, notable
 
 SPELLED = {

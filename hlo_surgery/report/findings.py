@@ -15,8 +15,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, source_line
 from hlo_surgery.passes.ir.mlir import Operation, ir
 from hlo_surgery.passes.strategies.choice import STRATEGIES
-from hlo_surgery.plan import Plan, bare
 from hlo_surgery.report.source_program import SourceProgram
+from hlo_surgery.rewriting.plan import Plan, bare
 from hlo_surgery.targets.costs import Cost
 
 # What a strategy or stage does, for those who have not read of it.

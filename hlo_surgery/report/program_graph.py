@@ -18,10 +18,10 @@ from itertools import groupby
 from hlo_surgery.dumps import counted
 from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.plan import OutputPlan, Plan, bare, quantity
 from hlo_surgery.report.drawing import Box, curve, height_of, picture, table, text
 from hlo_surgery.report.findings import Addition, Findings, by_reason
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
+from hlo_surgery.rewriting.plan import OutputPlan, Plan, bare, quantity
 from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.live_memory import highest
 

@@ -16,7 +16,6 @@ from typing import Any
 import jax.numpy as jnp
 
 from hlo_surgery.module import Module, Port
-from hlo_surgery.plan import listing
 from hlo_surgery.requests.updated_arguments import (
     Path,
     output_path,
@@ -24,6 +23,7 @@ from hlo_surgery.requests.updated_arguments import (
     subtrees,
     updated_arguments,
 )
+from hlo_surgery.rewriting.plan import listing
 
 
 @dataclass(frozen=True)

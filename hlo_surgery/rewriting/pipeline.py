@@ -29,7 +29,6 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     SitePlan,
     plain_seconds,
 )
-from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -51,6 +50,7 @@ from hlo_surgery.rewriting.diagnostics import (
     warn_of_constants,
     warn_of_unnamed,
 )
+from hlo_surgery.rewriting.plan import OutputPlan, Plan
 from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of

@@ -18,8 +18,8 @@ from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.requests.request import Request, request_by
 from hlo_surgery.rewriting.diagnostics import unnamed_text
+from hlo_surgery.rewriting.gradient_function import WithStatistics, refuse_others
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewritten_function import WithStatistics, refuse_others
 from hlo_surgery.verification.expectations import is_held
 from hlo_surgery.verification.inputs import draw_inputs, with_flags
 from hlo_surgery.verification.runs import NotFinite, Runs, on_trust, with_reduction
@@ -88,7 +88,9 @@ def verify_function(function: WithStatistics, *args: Any, **kwargs: Any) -> Verd
     verdict = _named(
         verify_rewritten(original, rewritten, request, inputs), original, rewritten, request
     )
-    return with_reduction(verdict, request, inputs, partial(function.of_copies, (args, kwargs)))
+    return with_reduction(
+        verdict, request, inputs, partial(function.asked_function.of_copies, (args, kwargs))
+    )
 
 
 def _named(verdict: Verdict, original: Module, rewritten: Module, request: Request) -> Verdict:

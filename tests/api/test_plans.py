@@ -83,7 +83,7 @@ def test_what_was_measured_is_kept(timings, tmp_path, monkeypatch):
 
 
 def test_what_would_not_fit_is_not_measured(timings, monkeypatch):
-    monkeypatch.setattr("hlo_surgery.rewritten_function.LARGEST", 1)
+    monkeypatch.setattr("hlo_surgery.rewriting.gradient_function.LARGEST", 1)
     measuring()(P, X)
     assert set(timings[0]) == {"auto", "loop"}
 

@@ -1,0 +1,246 @@
+"""A gradient function and what is asked of it: for the arguments of a call its own module, and the
+request for it.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from hlo_surgery.frameworks.models import as_pytrees, of_pytrees
+from hlo_surgery.lowered_function import Lowered, lower, made_of
+from hlo_surgery.module import Module
+from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
+from hlo_surgery.requests.in_axes import (
+    Key,
+    arguments_by_key,
+    leaf_axes,
+    named_arrays,
+    refuse_segments,
+)
+from hlo_surgery.requests.leaves import (
+    NO_GRADIENT,
+    ambient_target,
+    flags_among,
+    flat_array,
+    is_array,
+    numbered,
+    signature,
+)
+from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
+from hlo_surgery.requests.request import Request, check_words, make_request
+from hlo_surgery.rewriting.results import grouped
+from hlo_surgery.statistics.derived import Statistic, known_for, named
+
+Statistics = Statistic | Mapping[str, Statistic]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `grad` and `rewrite` are asked, as they were asked it."""
+
+    batch: Sequence[Key]
+    in_axes: Any
+    statistics: Statistics
+    loss_reduction: str
+    on_mixing: str
+    is_real: Any
+    rows_per_example: int
+    segments: Any
+    planning: PlanningOptions
+    loss: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError for what can be seen to be wrong before there are
+        arguments.
+        """
+        named(self.statistics)
+        check_words(self.loss_reduction, self.on_mixing)
+        refuse_segments(self.segments)
+        PlanningChoices(**self.planning)
+
+
+class Call(NamedTuple):
+    """The arguments of a call, flat, and the flags of which examples are real, where some are."""
+
+    leaves: list[Any]
+    tree: Any
+    flags: list[Any]
+
+    @property
+    def arguments(self) -> tuple[Any, Any]:
+        """Those given by position, and by name."""
+        return jax.tree.unflatten(self.tree, self.leaves)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """What a module takes of them, the flags last."""
+        return [*filter(is_array, self.leaves), *self.flags]
+
+    @property
+    def signature(self) -> Any:
+        """What a rewriting depends on."""
+        return self.tree, tuple(map(signature, [*self.leaves, *self.flags]))
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether an array of it is."""
+        return any(isinstance(array, Tracer) for array in self.arrays)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A function lowered, and what is asked of its module. `names`: what the user calls its
+    arguments; `known`, `numbers`: the statistics, and the outputs, as the gradient's tree.
+    """
+
+    lowered: Lowered
+    request: Request
+    names: list[str]
+    known: Mapping[str, Statistic]
+    numbers: Any
+
+
+@dataclass(frozen=True)
+class AskedFunction:
+    """A function that returns gradients, where these are in what it returns, and what is asked."""
+
+    given: Callable[..., Any]
+    pick: Callable[[Any], Any]
+    options: Options
+
+    @cached_property
+    def fun(self) -> Callable[..., Any]:
+        """The function, of pytrees."""
+        return of_pytrees(self.given)
+
+    @cached_property
+    def statistics(self) -> dict[str, Statistic]:
+        """Sorted by name, as the leaves of a dict are."""
+        return dict(sorted(named(self.options.statistics).items()))
+
+    def each(self, of_statistics: Mapping[str, Any]) -> Any:
+        """What there is of each statistic by its name; of the only one that was asked, itself."""
+        alone = isinstance(self.options.statistics, Statistic)
+        return next(iter(of_statistics.values())) if alone else of_statistics
+
+    def call(self, pytrees: Any) -> Call:
+        """A call with these arguments and keywords."""
+        flags = [] if self.options.is_real is None else [self._flag(*pytrees[0], **pytrees[1])]
+        leaves, tree = jax.tree.flatten(pytrees)
+        return Call(leaves, tree, flags)
+
+    def _flag(self, *args: Any, **kwargs: Any) -> Any:
+        return flags_among(self.options.is_real, args, kwargs)
+
+    def example_axes(self, call: Call) -> dict[int, int]:
+        """Example axis by number of the flat array argument."""
+        options = self.options
+        axes = (options.batch, options.in_axes, options.rows_per_example)
+        args, kwargs = call.arguments
+        return leaf_axes(args, kwargs, *axes, self.fun)
+
+    def asked(
+        self, call: Call, batch: Mapping[int, int], shards: int, strategy: Way | None = None
+    ) -> Asked:
+        """The function's own module, and what is asked of it with the examples on so many devices,
+        by a strategy other than the options have, if one is given.
+        """
+        options, planning = self.options, self._planning(shards, strategy)
+        platform = PlanningChoices(**planning).platform
+        made = lower(self.fun, call.leaves, call.tree, platform, call.flags, silently=True)
+        own, _ = numbered(made.result)
+        numbers = _of_floats(self.pick(own), jax.tree.leaves(made.result))
+        picked = jax.tree.leaves(numbers)
+        if self.pick is all_of_it:
+            refuse_more_numbers(made.module, batch, picked)
+            refuse_updated(made.module, picked)
+        ports = made.module.outputs
+        kinds = jax.tree.map(
+            lambda n: jax.ShapeDtypeStruct(ports[n].shape, ports[n].dtype), numbers
+        )
+        known = {name: known_for(s, kinds) for name, s in self.statistics.items()}
+        statistics = {name: grouped(s, numbers) for name, s in known.items()}
+        loss = None if options.loss is None else _single(options.loss(own))
+        is_real = len(call.arrays) - 1 if call.flags else None
+        how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
+        # What is lowered here has all that was traced of the loss, also what no output needs.
+        given: Any = {"pruned": made.pruned, "rows_per_example": options.rows_per_example}
+        request = make_request(made.module, batch, statistics, picked, *how, **given)
+        if call.flags:
+            request = replace(request, real_of=made_of(self._flag, call.leaves, call.tree))
+        named = named_arrays(arguments_by_key(*call.arguments))
+        return Asked(made, request, [name for name, _ in named], known, numbers)
+
+    def _planning(self, shards: int, strategy: Way | None) -> PlanningOptions:
+        planning: PlanningOptions = {**self.options.planning, "shards": shards}
+        if strategy is not None:
+            planning |= {"strategy": strategy, "autotune": False}
+        if planning.get("target") is None:
+            planning["target"] = ambient_target()
+        return planning
+
+    def asked_with_arrays(self, pytrees: Any) -> tuple[Asked, list[Any]]:
+        """What is asked of one device, and the arrays that the function's own module takes."""
+        call = self.call(pytrees)
+        asked = self.asked(call, self.example_axes(call), 1)
+        lowered = asked.lowered
+        return asked, _given(lowered.module, [*call.arrays, *lowered.closed_over])
+
+    def of_copies(
+        self, pytrees: Any, request: Request, examples: Sequence[int], count: int
+    ) -> tuple[Module, list[list[Any]]]:
+        """The function's own module for a batch of so many copies of one example, and its arrays
+        for each of these examples. `pytrees`: the arguments and keywords of a batch.
+        """
+        leaves, tree = jax.tree.flatten(as_pytrees(pytrees))
+        batches = [_copies(leaves, request, example, count) for example in examples]
+        made = lower(self.fun, batches[0], tree, silently=True)
+        return made.module, [_given(made.module, [*b, *made.closed_over]) for b in batches]
+
+
+def _given(module: Module, leaves: Sequence[Any]) -> list[Any]:
+    """The arrays among leaves as the module takes them, numbers too."""
+    arrays = map(flat_array, filter(is_array, leaves))
+    return [np.asarray(x, p.dtype) for x, p in zip(arrays, module.arguments, strict=True)]
+
+
+def _copies(leaves: Sequence[Any], request: Request, example: int, count: int) -> list[Any]:
+    """The leaves of a batch of so many copies of an example."""
+    numbers = itertools.count()
+
+    def copied(leaf: Any) -> Any:
+        axis = request.batch.get(next(numbers)) if is_array(leaf) else None
+        if axis is None:
+            return leaf
+        rows = leaf.shape[axis] // request.size
+        own = jnp.arange(example * rows, (example + 1) * rows)
+        return jnp.take(leaf, jnp.tile(own, count), axis)
+
+    return list(map(copied, leaves))
+
+
+def all_of_it(outputs: Any) -> Any:
+    """Where everything that is returned is a gradient."""
+    return outputs
+
+
+def _of_floats(numbers: Any, kinds: Sequence[str]) -> Any:
+    """The numbers of gradients, None for those of integers."""
+    return jax.tree.map(lambda n: None if kinds[n] == NO_GRADIENT else n, numbers)
+
+
+def _single(picked: Any) -> int:
+    """The number of the one output that was picked as the loss."""
+    if not isinstance(picked, int):
+        raise ValueError(
+            "loss picks several outputs; it is one real number, as in loss=lambda outputs: "
+            "outputs[0]"
+        )
+    return picked
