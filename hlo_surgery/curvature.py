@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors, is_factors
@@ -42,7 +43,7 @@ def eigenbases(factors: Any) -> Any:
     return jax.tree.map(of_one, factors, is_leaf=is_factors)
 
 
-def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
+def sampled_labels(key: Array, logits: Array) -> Array:
     """Labels drawn from the model's own softmax, `[*]`, of logits `[*, C]`, through which no
     gradient passes.
 
@@ -65,7 +66,7 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
     return jax.random.categorical(key, jax.lax.stop_gradient(logits))
 
 
-def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
+def gauss_newton_score(logits: Array, label: Array | int) -> Array:
     """Scores `[B]` of logits `[B, C]`, whose squared gradients, summed over all labels, are the
     diagonal of the Gauss-Newton matrix of softmax cross entropy; a number of logits `[C]`.
 
@@ -102,7 +103,7 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     return weight * jnp.sum((chosen - shares) * logits, -1)
 
 
-def _check_label(label: jax.Array | int, count: int) -> None:
+def _check_label(label: Array | int, count: int) -> None:
     """Labels counted from 1 would make another diagonal, and nothing would show it."""
     if not jnp.issubdtype(jnp.result_type(label), jnp.integer):
         raise TypeError(f"gauss_newton_score takes an integer for a label, not {label!r}")

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr
 
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.measures.moments import at_least
 
-BatchSize = int | jax.Array
+BatchSize = int | Array
 
 
 def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
@@ -86,11 +87,11 @@ class NoiseScale(NamedTuple):
     square of the true gradient's norm.
     """
 
-    variance: jax.Array
-    squared_mean: jax.Array
+    variance: Array
+    squared_mean: Array
 
     @property
-    def ratio(self) -> jax.Array:
+    def ratio(self) -> Array:
         """The noise scale `tr(Sigma) / |G|**2`, in examples: the batch size at which noise and
         signal are as large (McCandlish et al., "An Empirical Model of Large-Batch Training",
         section 2.2).
@@ -99,7 +100,7 @@ class NoiseScale(NamedTuple):
 
 
 def noise_scale_of_sizes(
-    small: jax.Array | float, large: jax.Array | float, small_size: BatchSize, large_size: BatchSize
+    small: Array | float, large: Array | float, small_size: BatchSize, large_size: BatchSize
 ) -> NoiseScale:
     """Unbiased estimates of both parts from `|G_B|**2`, the squared norms of the mean gradients of
     batches of two sizes, such as of microbatches (a mean over them is best) and of all.
@@ -127,7 +128,7 @@ class EMAState(NamedTuple):
     """An exponential moving average without bias correction, and `weight`, that of ones."""
 
     average: Any
-    weight: jax.Array
+    weight: Array
 
 
 def ema_init(values: Any) -> EMAState:
@@ -146,7 +147,7 @@ def ema_init(values: Any) -> EMAState:
     return EMAState(zeros, jnp.zeros((), jnp.result_type(jnp.float32, *kinds)))
 
 
-def ema_update(state: EMAState, values: Any, decay: float | jax.Array) -> EMAState:
+def ema_update(state: EMAState, values: Any, decay: float | Array) -> EMAState:
     """The state a step later: `average = decay * average + (1 - decay) * values`, `0 <= decay < 1`.
 
     With the pair (nu_adam, nu_micro) for `values` and the optimizer's b2 for `decay`, this is the
@@ -181,7 +182,7 @@ def leaf_medians(values: Any) -> Any:
     return _map(jnp.nanmedian, values)
 
 
-def global_median(values: Any) -> jax.Array:
+def global_median(values: Any) -> Array:
     """The median of all leaves' elements together, NaN left out; it sorts one copy of them all.
 
     >>> global_median({"w": jnp.array([[1.0, 9.0], [jnp.nan, 2.0]]), "b": jnp.array([4.0])})
@@ -223,7 +224,7 @@ def sign_snr(snr: Any) -> Any:
     ['0.007979', '1.187', '13.58']
     """
 
-    def of_normal(r: jax.Array) -> jax.Array:
+    def of_normal(r: Array) -> Array:
         # 2p - 1 is erf(r / sqrt 2), exact for small r; p and 1 - p as logarithms do not underflow
         # for large r.
         return erf(jnp.abs(r) / math.sqrt(2)) * jnp.exp(-(log_ndtr(r) + log_ndtr(-r)) / 2) / 2
@@ -242,19 +243,19 @@ def sampled_sign_snr(mean_sign: Any) -> Any:
     Array([0.  , 0.75,  inf], dtype=float32)
     """
 
-    def of_signs(m: jax.Array) -> jax.Array:
+    def of_signs(m: Array) -> Array:
         size = jnp.abs(m)
         return size / jnp.sqrt((1 - size) * (1 + size))
 
     return _map(of_signs, mean_sign)
 
 
-def _map(function: Callable[..., jax.Array], *trees: Any) -> Any:
+def _map(function: Callable[..., Array], *trees: Any) -> Any:
     """The function of the leaves of trees that are alike, in at least float32."""
     return jax.tree.map(lambda *leaves: function(*map(_in_float32, leaves)), *trees)
 
 
-def _in_float32(x: Any) -> jax.Array:
+def _in_float32(x: Any) -> Array:
     return widened(jnp.asarray(x))
 
 

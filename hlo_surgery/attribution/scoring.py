@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from hlo_surgery.attribution.index import Index, check_index
 from hlo_surgery.attribution.rows import Rows, block_slices, matrix, rows_like
@@ -55,7 +55,7 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     return found
 
 
-def _products(queries: jax.Array, rows: np.ndarray) -> jax.Array:
+def _products(queries: Array, rows: np.ndarray) -> Array:
     """[Q, n]."""
     found = jnp.asarray(rows)
     dtype = jnp.promote_types(jnp.result_type(queries, found), jnp.float32)

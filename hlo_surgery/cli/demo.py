@@ -250,7 +250,7 @@ def by_micro_grad(model: DemoModel, chunk: int | None) -> Any:
         metrics_fn=norm,
     )
 
-    def flat(*arrays: jax.Array) -> list[jax.Array]:
+    def flat(*arrays: Array) -> list[Array]:
         (gradients, squares), beside = function(*arrays)
         return [*gradients, beside.metrics, *squares]
 
@@ -261,8 +261,8 @@ def by_vmap(model: DemoModel) -> Any:
     """Gradient, norms and second moments, of the flat arguments, from all examples' gradients."""
     loss, count = of_flat(model)
 
-    def flat(*arrays: jax.Array) -> list[jax.Array]:
-        def of_one(*one: jax.Array) -> Any:
+    def flat(*arrays: Array) -> list[Array]:
+        def of_one(*one: Array) -> Any:
             return jax.grad(loss, range(count))(*arrays[:count], *one)
 
         each = jax.vmap(of_one)(*(array[:, None] for array in arrays[count:]))

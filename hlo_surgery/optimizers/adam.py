@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
@@ -243,7 +244,7 @@ def _averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransforma
             directions = jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions)
         return directions, AdamState(m, v)
 
-    def divided(m: jax.Array, v: jax.Array) -> jax.Array:
+    def divided(m: Array, v: Array) -> Array:
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
         return m / (root if max_ratio is None else jnp.maximum(root, jnp.abs(m) / max_ratio))
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.learning_rates import check_optimizer
@@ -213,9 +213,9 @@ class AccumulationState(NamedTuple):
     is of, and the optimizer's state.
     """
 
-    microbatch: jax.Array
-    examples: jax.Array
-    counts: dict[str, jax.Array]
+    microbatch: Array
+    examples: Array
+    counts: dict[str, Array]
     sums: dict[str, Any]
     inner: Any
 
@@ -285,21 +285,21 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _telling(size: jax.Array, statistic: Any) -> jax.Array:
+def _telling(size: Array, statistic: Any) -> Array:
     """The number of examples, or none where they are fewer than the statistic is defined for."""
     return jnp.where(size >= getattr(statistic, "least", 1), size, 0)
 
 
-def _added(total: Any, count: jax.Array, mean: Any) -> Any:
+def _added(total: Any, count: Array, mean: Any) -> Any:
     """The sum, with a mean of so many examples more; of none it may be anything, NaN too."""
 
-    def added(s: jax.Array, x: jax.Array) -> jax.Array:
+    def added(s: Array, x: Array) -> Array:
         return s + jnp.where(count > 0, count * x, jnp.zeros_like(x))
 
     return jax.tree.map(added, total, widened_tree(mean))
 
 
-def _mean(total: Any, count: jax.Array, examples: jax.Array) -> Any:
+def _mean(total: Any, count: Array, examples: Array) -> Any:
     """A count-th; zeros of no example at all, and NaN where there are some, and none has told."""
     untold = jnp.where(examples > 0, jnp.nan, 1)
     divisor = jnp.where(count > 0, count, untold)
@@ -307,7 +307,7 @@ def _mean(total: Any, count: jax.Array, examples: jax.Array) -> Any:
 
 
 def _whole(
-    given: Given, means: Mapping[str, Any], examples: jax.Array, unchanged: bool
+    given: Given, means: Mapping[str, Any], examples: Array, unchanged: bool
 ) -> dict[str, Any]:
     """The gradient and what else is given, of all microbatches."""
     # What has changed the updates has also changed their mean, which is the gradient no more.

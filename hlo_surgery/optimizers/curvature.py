@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
@@ -74,7 +75,7 @@ def _takes(x: Any) -> bool:
     return isinstance(x, TakesCurvature)
 
 
-def inverses_of(found: Any, damping: jax.Array) -> Any:
+def inverses_of(found: Any, damping: Array) -> Any:
     """Inverses like the factors, damped; of a diagonal like the parameter one over it.
 
     >>> left, right = inverses_of(KroneckerFactors(4 * jnp.eye(2), jnp.eye(3)), jnp.array(1.0))
@@ -95,7 +96,7 @@ def inverses_of(found: Any, damping: jax.Array) -> Any:
     )
 
 
-def preconditioned(gradient: jax.Array, inverses: Any) -> jax.Array:
+def preconditioned(gradient: Array, inverses: Any) -> Array:
     """The gradient between the inverses, or times them where they are like it."""
     if not isinstance(inverses, KroneckerFactors):
         return gradient * inverses
@@ -109,12 +110,12 @@ def preconditioned(gradient: jax.Array, inverses: Any) -> jax.Array:
     return matrix.reshape(gradient.shape)
 
 
-def _mean_eigenvalue(side: jax.Array, stacked: int) -> jax.Array:
+def _mean_eigenvalue(side: Array, stacked: int) -> Array:
     diagonal = side if side.ndim == stacked + 1 else jnp.diagonal(side, axis1=-2, axis2=-1)
     return jnp.mean(diagonal, -1)
 
 
-def _inverse(side: jax.Array, shift: jax.Array, stacked: int) -> jax.Array:
+def _inverse(side: Array, shift: Array, stacked: int) -> Array:
     if side.ndim == stacked + 1:
         return 1 / (side + shift[..., None])
     return jnp.linalg.inv(side + shift[..., None, None] * jnp.eye(side.shape[-1], dtype=side.dtype))
@@ -128,8 +129,8 @@ class KfacState(NamedTuple):
     momentum: Any
     factors: EMAState | None
     inverses: Any
-    decay: jax.Array
-    damping: jax.Array
+    decay: Array
+    damping: Array
 
     def told(self, curvature: Any) -> "KfacState":
         """The state with one more batch's factors in their average, inverted anew."""
@@ -195,7 +196,7 @@ def kfac(
     return chained({}, with_statistics({}, init, update), *stepping(learning_rate, weight_decay))
 
 
-def _fits(momentum: jax.Array, found: Any) -> bool:
+def _fits(momentum: Array, found: Any) -> bool:
     if is_factors(found):
         return fits(momentum, found) and not isinstance(found, Eigenbases)
     return _is_diagonal(momentum, found)
@@ -206,7 +207,7 @@ class SophiaState(NamedTuple):
 
     momentum: EMAState
     diagonal: EMAState
-    decay: jax.Array
+    decay: Array
 
     def told(self, curvature: Any) -> "SophiaState":
         """The state with one more diagonal in its average."""
@@ -251,7 +252,7 @@ def sophia(
     ) -> tuple[Any, SophiaState]:
         momentum = ema_update(state.momentum, updates, b1)
 
-        def direction(m: jax.Array, h: jax.Array) -> jax.Array:
+        def direction(m: Array, h: Array) -> Array:
             return jnp.clip(m / jnp.maximum(gamma * h, eps), -1, 1)
 
         found = jax.tree.map(direction, momentum.average, state.diagonal.average)
@@ -260,5 +261,5 @@ def sophia(
     return chained({}, with_statistics({}, init, update), *stepping(learning_rate, weight_decay))
 
 
-def _is_diagonal(momentum: jax.Array, found: Any) -> bool:
+def _is_diagonal(momentum: Array, found: Any) -> bool:
     return jnp.shape(found) == momentum.shape

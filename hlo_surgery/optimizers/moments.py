@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery import estimators
@@ -116,7 +117,7 @@ def tracked_moments(
     }
 
 
-def _size(inverse: jax.Array, batch_size: int | None) -> jax.Array:
+def _size(inverse: Array, batch_size: int | None) -> Array:
     """The harmonic mean of the batches' sizes that updates were told, else the size given."""
     if batch_size is None and not isinstance(inverse, Tracer) and jnp.isnan(inverse):
         raise ValueError(
@@ -126,7 +127,7 @@ def _size(inverse: jax.Array, batch_size: int | None) -> jax.Array:
     return jnp.where(jnp.isnan(inverse), jnp.nan if batch_size is None else batch_size, 1 / inverse)
 
 
-def _overall_mean(tree: Any) -> jax.Array:
+def _overall_mean(tree: Any) -> Array:
     return jnp.mean(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
 
 

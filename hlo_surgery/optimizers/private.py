@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.optimizers.adam import AdamConstants, of_gradients
@@ -31,7 +32,7 @@ from hlo_surgery.statistics.weighted import clipped_mean
 
 # Of the key that JAX's default generator takes, and so of a seed.
 BYTES = 8
-Seed = int | bytes | jax.Array
+Seed = int | bytes | Array
 
 
 def key_of(seed: Seed) -> tuple[Any, Any]:
@@ -40,14 +41,14 @@ def key_of(seed: Seed) -> tuple[Any, Any]:
     A number from 0 to 2**64 - 1, the 8 bytes of one, or a key of `jax.random`. Raises TypeError and
     ValueError for another seed.
     """
-    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+    if isinstance(seed, Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
         return _one_key(seed)
-    if isinstance(seed, jax.Array | np.ndarray) and seed.ndim == 1 and seed.dtype == jnp.uint32:
+    if isinstance(seed, Array | np.ndarray) and seed.ndim == 1 and seed.dtype == jnp.uint32:
         return _one_key(jax.random.wrap_key_data(seed))
     return _words(_number(seed)), "threefry2x32"
 
 
-def normal_like(key: jax.Array, tree: Any) -> Any:
+def normal_like(key: Array, tree: Any) -> Any:
     """Normal noise for each array of a pytree, of deviation 1 in each real number.
 
     It depends on where in the pytree an array is, and not on what others there are: parts of a
@@ -55,7 +56,7 @@ def normal_like(key: jax.Array, tree: Any) -> Any:
     one key.
     """
 
-    def noise(path: Any, x: jax.Array) -> jax.Array:
+    def noise(path: Any, x: Array) -> Array:
         own = key
         for word in np.frombuffer(hashlib.sha256(repr(path).encode()).digest()[:BYTES], ">u4"):
             own = jax.random.fold_in(own, np.uint32(word))
@@ -67,7 +68,7 @@ def normal_like(key: jax.Array, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(noise, tree)
 
 
-def _one_key(key: jax.Array) -> tuple[Any, Any]:
+def _one_key(key: Array) -> tuple[Any, Any]:
     if key.shape:
         raise ValueError(f"seed is an array of keys of shape {key.shape}; pass one of them")
     return jax.random.key_data(key), jax.random.key_impl(key)
@@ -112,7 +113,7 @@ DIVIDES_BY_DATA = (
 class PrivateState(NamedTuple):
     """The key of the noise to come."""
 
-    key: jax.Array
+    key: Array
 
 
 def private_gradient(

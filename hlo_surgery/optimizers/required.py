@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
 from hlo_surgery.estimators import BatchSize
 from hlo_surgery.passes.ir.constants import widened
@@ -39,7 +40,7 @@ def climbing(optimizer: Any, statistics: Needed, params: Any) -> list[bool]:
         return []
 
 
-def _moved(optimizer: Any, statistics: Needed, params: Any, sign: int) -> list[jax.Array]:
+def _moved(optimizer: Any, statistics: Needed, params: Any, sign: int) -> list[Array]:
     """The sum of the first updates by a gradient of `sign` everywhere."""
     update: Any = optax.with_extra_args_support(optimizer).update
     gradient = jax.tree.map(lambda p: jnp.full_like(p, sign), params)
@@ -204,7 +205,7 @@ def zero_statistic(statistic: Statistic, params: Any) -> Any:
     if parts_of(statistic):
         return _zero_numbers(statistic, params)
 
-    def of_leaf(x: Any) -> jax.Array:
+    def of_leaf(x: Any) -> Array:
         made = jax.eval_shape(statistic.phi, x) if isinstance(statistic, MeanOf) else jnp.asarray(x)
         return jnp.zeros(made.shape, made.dtype)
 

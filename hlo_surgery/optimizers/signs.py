@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
 from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
@@ -68,7 +69,7 @@ def micro_sign_sgd(
 def _optimizer(
     statistics: Needed,
     averaged: Callable[[Any, Given], Any],
-    direction: Callable[[jax.Array], jax.Array] | None,
+    direction: Callable[[Array], Array] | None,
     b1: float,
     steps: list[Any],
 ) -> StatisticsTransformation:

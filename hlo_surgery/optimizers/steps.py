@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.api import value_and_grad
@@ -244,7 +245,7 @@ def _apart(donated: Any) -> Any:
     seen: set[int] = set()
 
     def apart(leaf: Any) -> Any:
-        is_seen = isinstance(leaf, jax.Array) and id(leaf) in seen
+        is_seen = isinstance(leaf, Array) and id(leaf) in seen
         seen.add(id(leaf))
         return jnp.copy(leaf) if is_seen else leaf
 
@@ -255,7 +256,7 @@ def _check_not_donated(arrays: Any) -> None:
     """Raises ValueError where a step before has used them up: on several devices the runtime ends
     the process over them.
     """
-    held = [x for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
+    held = [x for x in jax.tree.leaves(arrays) if isinstance(x, Array)]
     if any(not isinstance(x, Tracer) and x.is_deleted() for x in held):
         raise ValueError(
             "an array of the step has been deleted: params and opt_state are donated; go on with "
@@ -264,4 +265,4 @@ def _check_not_donated(arrays: Any) -> None:
 
 
 def _is_committed(leaf: Any) -> bool:
-    return isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.committed)
+    return isinstance(leaf, Tracer) or (isinstance(leaf, Array) and leaf.committed)

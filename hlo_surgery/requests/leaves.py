@@ -17,6 +17,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding
 
@@ -31,7 +32,7 @@ def is_array(leaf: Any) -> bool:
     static.
     """
     held = isinstance(
-        leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.number | int | float | complex
+        leaf, Array | jax.ShapeDtypeStruct | np.ndarray | np.number | int | float | complex
     )
     return held and not isinstance(leaf, bool)
 
@@ -69,7 +70,7 @@ def numbered(shape: Any) -> Any:
 
 def flat_array(leaf: Any) -> Any:
     """PRNG keys travel as the integers that hold them."""
-    is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    is_key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(leaf) if is_key else leaf
 
 
@@ -79,12 +80,12 @@ def returned_kind(output: Any) -> str:
     """
     if jnp.result_type(output) == jax.dtypes.float0:
         return NO_GRADIENT
-    if isinstance(output, jax.Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key):
+    if isinstance(output, Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key):
         return str(jax.random.key_impl(output))
     return WEAK if jax.typeof(output).weak_type else ""
 
 
-def as_returned(kind: str, output: jax.Array) -> Any:
+def as_returned(kind: str, output: Array) -> Any:
     """An output of a module as the function returned it."""
     if kind == NO_GRADIENT:
         return np.zeros(output.shape, jax.dtypes.float0)
@@ -156,7 +157,7 @@ def _shards_of(array: Any, axis: int) -> int | None:
 def _is_placed(array: Any) -> bool:
     """Whether a leaf may lie on several devices; shapes from which one compiles say it too."""
     is_shape = isinstance(array, jax.ShapeDtypeStruct) and array.sharding is not None
-    return isinstance(array, jax.Array) or is_shape
+    return isinstance(array, Array) or is_shape
 
 
 def _ambient() -> int:

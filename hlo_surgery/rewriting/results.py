@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
@@ -83,7 +84,7 @@ SHARED_BY_REAL = (
 OFFSET_HELP = "leave terms without examples, such as decay, to the optimizer"
 
 
-def results(request: Request, found: Measurements) -> list[jax.Array]:
+def results(request: Request, found: Measurements) -> list[Array]:
     """The arrays of all statistics, in order."""
     _refuse_shared_by_real(request, found)
     return _in_order(request, found, {})
@@ -100,14 +101,14 @@ def staged(request: Request, names: Sequence[str]) -> Staged:
     counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
     known = [join for n, s in inside.items() if (join := s.joins) for _ in range(counts[n])]
 
-    def of_step(found: Measurements) -> list[jax.Array]:
-        arrays: list[jax.Array] = []
+    def of_step(found: Measurements) -> list[Array]:
+        arrays: list[Array] = []
         for n, s in inside.items():
             with within("statistic", [n]):
                 arrays += results_of(s, found, request.groups[n])
         return arrays
 
-    def of_all(found: Measurements, made: Sequence[jax.Array]) -> list[jax.Array]:
+    def of_all(found: Measurements, made: Sequence[Array]) -> list[Array]:
         left = iter(made)
         return _in_order(
             request, found, {n: [next(left) for _ in range(counts[n])] for n in inside}
@@ -117,10 +118,10 @@ def staged(request: Request, names: Sequence[str]) -> Staged:
 
 
 def _in_order(
-    request: Request, found: Measurements, made: Mapping[str, Sequence[jax.Array]]
-) -> list[jax.Array]:
+    request: Request, found: Measurements, made: Mapping[str, Sequence[Array]]
+) -> list[Array]:
     """The arrays of all statistics; `made`: those that are known already, by name."""
-    each: list[Sequence[jax.Array]] = []
+    each: list[Sequence[Array]] = []
     for name, statistic in request.statistics.items():
         with within("statistic", [name]):
             groups = request.groups[name]

@@ -9,24 +9,26 @@ Trees that a user hands over and that are to be like the gradient: leaf by leaf,
 
 By the order of their leaves alone, a list would be taken for a dict of other keys.
 
-Found: what statistics are combined of, whoever computed it.
+Found: what statistics are combined of, as measured, or by definition where that is verified.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.core import Tracer
 from jax.tree_util import keystr
 
-from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
+from hlo_surgery.passes.rewriting.measurements import Measurements as Found
 
-Number = float | jax.Array
+Number = float | Array
+Arrays = list[Array]
 
 
 class Bound(NamedTuple):
@@ -56,7 +58,7 @@ def as_float(value: Any) -> float:
         return math.nan
 
 
-def traced_number(statistic: str, name: str, value: Any) -> jax.Array:
+def traced_number(statistic: str, name: str, value: Any) -> Array:
     """A traced value, if it is one real number; else ValueError."""
     kind: Any = jax.typeof(value)
     if kind.shape or not jnp.issubdtype(kind.dtype, jnp.number) or jnp.iscomplexobj(value):
@@ -96,7 +98,7 @@ def positive_in(dtype: Any, value: Number) -> Number:
     return jnp.where((rounded > 0) & jnp.isfinite(rounded), rounded, jnp.nan)
 
 
-def like(value: Number, array: jax.Array) -> Number:
+def like(value: Number, array: Array) -> Number:
     """A number that leaves the dtype of the array as it is."""
     return value.astype(array.dtype) if isinstance(value, Tracer) else value
 
@@ -131,70 +133,13 @@ def leaves_like(gradient: Any, given: Any, what: str, is_leaf: IsLeaf | None = N
 
 
 def _by_path(tree: Any, is_leaf: IsLeaf | None = None) -> dict[Path, Any]:
-    pairs, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
-    return dict(pairs)
+    return dict(jax.tree.leaves_with_path(tree, is_leaf=is_leaf))
 
 
 def _told(paths: list[Path]) -> str:
     shown = [keystr(path) or "one array" for path in paths[:4]]
     more = ["..."] if len(paths) > len(shown) else []
     return ", ".join([*shown, *more]) or "nothing"
-
-
-class Found(Protocol):
-    """What has been computed of the examples' gradients, one entry for each gradient output."""
-
-    @property
-    def size(self) -> int:
-        """B."""
-        ...
-
-    @property
-    def count(self) -> Any:
-        """How many of the examples are real, a number or a traced one; 1 where none is."""
-        ...
-
-    def of(self, measure: Measure) -> list[jax.Array]:
-        """A measure of each output."""
-        ...
-
-    def mean(self) -> list[jax.Array]:
-        """The mean of the examples' gradients, for a statistic that is `about_mean`."""
-        ...
-
-    def weighted(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
-        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not
-        `finite` are left out.
-        """
-        ...
-
-    def weighted_squares(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
-        """The sum over b of |w_b g_b|**2, with weights as in `weighted`."""
-        ...
-
-    def summed(self, function: Callable[[list[jax.Array]], Any]) -> Any:
-        """The sum over b of a function of all gradients of one example, a list in the order of the
-        outputs; the function's arrays, each summed.
-        """
-        ...
-
-    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction like it, [B]; with m of
-        them, [m, *], [B, m].
-        """
-        ...
-
-    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
-        """The mean over b of (P' g_b Q)**2, with P and Q of each output."""
-        ...
-
-    def losses(self) -> jax.Array:
-        """Each example's own loss, [B]."""
-        ...
 
 
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or
@@ -213,7 +158,7 @@ SAID_BY = {
 }
 
 
-def not_yet(found: Found, groups: Groups) -> list[jax.Array]:
+def not_yet(found: Found, groups: Groups) -> Arrays:
     """What a statistic `of_tree` is before the tree is known."""
     raise AssertionError("the gradient's tree is not known yet")
 
@@ -237,7 +182,7 @@ class Derived:
     """
 
     name: str
-    combine: Callable[[Found, Groups], Sequence[jax.Array]] = not_yet
+    combine: Callable[[Found, Groups], Sequence[Array]] = not_yet
     measures: tuple[Measure, ...] = ()
     like: Literal["gradient", "group", "own"] = "gradient"
     per: Per = "global"
@@ -292,22 +237,22 @@ def parts_of(statistic: Statistic) -> tuple[str, ...]:
     return () if parts is None else parts._fields
 
 
-def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.Array]:
+def results_of(statistic: Statistic, found: Any, groups: Groups) -> Arrays:
     """The arrays of a statistic, from the measures of all gradient outputs. TypeError where it
     takes what it has not said that it takes.
     """
     if not isinstance(statistic, Derived):
         return found.of(statistic)
-    return list(statistic.combine(cast(Found, _Declared(statistic, found)), groups))
+    return list(statistic.combine(cast(Any, _Declared(statistic, found)), groups))
 
 
 class _Declared:
     """`found`, of which a statistic is given what it has said that it takes."""
 
-    def __init__(self, statistic: Derived, found: Found) -> None:
+    def __init__(self, statistic: Derived, found: Any) -> None:
         self._statistic, self._found = statistic, found
 
-    def of(self, measure: Measure) -> list[jax.Array]:
+    def of(self, measure: Measure) -> Arrays:
         if measure not in self._statistic.measures:
             raise _not_said(self._statistic, f"of({measure})", f"measures=({measure},)")
         return self._found.of(measure)

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.ir.constants import summable, wide_dtype, widened
 from hlo_surgery.passes.measures.measures import Defined, Gram, Phi, Taking
 from hlo_surgery.passes.measures.moments import SUMS, Join
-from hlo_surgery.statistics.derived import Derived, Found, Groups
+from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups
 from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms
 
 
@@ -38,7 +39,7 @@ class SumOf(Defined):
     name: str
     function: Phi
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+    def each(self, gradient: Array, mean: Array | None) -> Array:
         """The function of it."""
         return summable(self.function(widened(gradient)))
 
@@ -47,7 +48,7 @@ class SumOf(Defined):
         made = jax.eval_shape(lambda gradient: self.each(gradient, None), kind)
         return Taking(held=made.size * made.dtype.itemsize)
 
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+    def whole(self, taken: Array, count: Any) -> Array:
         """The sum."""
         return taken
 
@@ -84,7 +85,7 @@ def top_directions(k: int) -> Derived:
     if count is None or count < 1:
         raise ValueError(f"top_directions takes an integer k >= 1, such as 3, not {k!r}")
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         values, weights = _singular(found, groups, count)
         sums = [found.weighted([w] * len(groups[0])) for w in weights]
         return [values, *(jnp.stack(each) for each in zip(*sums, strict=True))]
@@ -98,7 +99,7 @@ def top_directions(k: int) -> Derived:
     return Derived(name, combine, measures, reweights=True, least=count, of_tree=of_tree)
 
 
-def _singular(found: Found, groups: Groups, k: int) -> tuple[jax.Array, list[jax.Array]]:
+def _singular(found: Found, groups: Groups, k: int) -> tuple[Array, Arrays]:
     """The singular values [k], and for each the weights [B] of which the direction is the sum."""
     (gram,), (norms,) = group_grams(found, groups), group_norms(found, groups)
     squares, vectors = jnp.linalg.eigh(gram)
@@ -114,7 +115,7 @@ def _singular(found: Found, groups: Groups, k: int) -> tuple[jax.Array, list[jax
     return jnp.where(is_told, values, nan), list(jnp.where(is_told, weights, nan).T)
 
 
-def _signed(vectors: jax.Array) -> jax.Array:
+def _signed(vectors: Array) -> Array:
     """Each column with the sign by which its largest entry is positive."""
     places = jnp.argmax(jnp.abs(vectors), 0)
     return vectors * jnp.sign(jnp.take_along_axis(vectors, places[None], 0))
@@ -159,15 +160,17 @@ def sum_of(fn: Callable[[Any], Any], per: Literal["parameter", "global"] = "para
 def _of_tree(name: str, fn: Callable[[Any], Any], gradient: Any) -> Derived:
     """The sum of a function of such a gradient."""
     tree = jax.tree.structure(gradient)
-    returns = jax.eval_shape(fn, jax.tree.map(_widened_kind, gradient))
+    returns = jax.eval_shape(
+        fn, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, wide_dtype(x.dtype)), gradient)
+    )
     if not jax.tree.leaves(returns):
         raise TypeError(f"{name} is made of arrays, and its function returns none: {returns!r}")
 
     @as_asked
-    def of_one(gradients: list[jax.Array]) -> Any:
+    def of_one(gradients: Arrays) -> Any:
         return jax.tree.map(jnp.asarray, fn(tree.unflatten(gradients)))
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         return jax.tree.leaves(found.summed(of_one))
 
     return Derived(
@@ -175,11 +178,7 @@ def _of_tree(name: str, fn: Callable[[Any], Any], gradient: Any) -> Derived:
     )
 
 
-def _widened_kind(kind: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(kind.shape, wide_dtype(kind.dtype))
-
-
-def _one_array(made: Any) -> jax.Array:
+def _one_array(made: Any) -> Array:
     """Raises TypeError for what is none."""
     if not jax.tree_util.all_leaves([made]):
         raise TypeError(

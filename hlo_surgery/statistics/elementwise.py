@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, Phi, TokenMeanOf
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.statistics.derived import (
+    Arrays,
     Derived,
     Found,
     Groups,
@@ -111,7 +112,7 @@ class _Power:
 
     k: int
 
-    def __call__(self, g: jax.Array) -> jax.Array:
+    def __call__(self, g: Array) -> Array:
         return g**self.k
 
 
@@ -138,7 +139,7 @@ def mean_power(k: int) -> MeanOf:
 class _Clip:
     threshold: Number
 
-    def __call__(self, g: jax.Array) -> jax.Array:
+    def __call__(self, g: Array) -> Array:
         bound = positive_in(jnp.finfo(g.dtype).dtype, self.threshold)
         # XLA on CPU may drop NaN from a minimum or maximum.
         return jnp.where(jnp.isnan(g), g, jnp.clip(g, -bound, bound))
@@ -183,7 +184,7 @@ def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
     pairs: list[tuple[Number, MeanOf]]
     pairs = [(number("linear_combination", "a coefficient", c), s) for c, s in given]
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         each = zip(*(found.of(s) for _, s in pairs), strict=True)
         return [
             sum(like(c, x) * x for (c, _), x in zip(pairs, values, strict=True)) for values in each
@@ -216,7 +217,7 @@ def polynomial(coefficients: Sequence[Number]) -> Derived:
     constant, *rest = (number("polynomial", "a coefficient", c) for c in given)
     powers = linear_combination([(c, mean_power(k)) for k, c in enumerate(rest, 1)])
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         return [like(constant, value) + value for value in powers.combine(found, groups)]
 
     return Derived(f"polynomial({', '.join(map(shown, given))})", combine, powers.measures)

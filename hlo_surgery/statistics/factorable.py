@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.passes.ir.errors import Reason, Refusal
@@ -108,7 +109,7 @@ def is_complex_factorable(phi: Phi) -> bool:
     return bool(np.allclose(product, factors, rtol=1e-3, atol=1e-6))
 
 
-def _sampled(phi: Phi, a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+def _sampled(phi: Phi, a: Any, b: Any) -> tuple[Array, Array]:
     """phi of products and products of phi, as numbers also where JAX is tracing around."""
     with jax.ensure_compile_time_eval():
         return phi(jnp.asarray(a * b)), phi(jnp.asarray(a)) * phi(jnp.asarray(b))

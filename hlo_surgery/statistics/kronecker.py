@@ -7,6 +7,7 @@ import math
 from typing import Any, Literal
 
 import jax
+from jax import Array
 
 from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.kronecker import (
@@ -25,7 +26,7 @@ from hlo_surgery.passes.measures.projections import (
     Projected,
     random_signs,
 )
-from hlo_surgery.statistics.derived import Derived, Found, Groups, Per, leaves_like
+from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups, Per, leaves_like
 from hlo_surgery.statistics.weighted import group_sums
 
 FORMS = ("expand", "reduce")
@@ -76,7 +77,7 @@ def kronecker_factors(form: Literal["expand", "reduce"] = "expand") -> Derived:
         raise ValueError(f"kronecker_factors takes the form 'expand' or 'reduce', not {form!r}")
     measures = KroneckerFactor("left", form), KroneckerFactor("right", form)
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         sides = zip(*(found.of(measure) for measure in measures), strict=True)
         return [x for pair in sides for x in pair]
 
@@ -111,7 +112,7 @@ def second_moment_in(bases: Any) -> Derived:
     def of_tree(gradient: Any) -> Derived:
         own = _bases_of(gradient, bases)
 
-        def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        def combine(found: Found, groups: Groups) -> Arrays:
             return found.rotated_squares(own)
 
         return Derived(name, combine, reweights=True, joins=MEANS)
@@ -175,7 +176,7 @@ def projected(
     columns, number = _checked(k, seed, kind)
     measure = KINDS[kind](columns, number)
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         each = [_signed(measure, i, x) for i, x in enumerate(found.of(measure))]
         if per == "parameter":
             return each
@@ -201,14 +202,14 @@ def _checked(k: int, seed: int, kind: str) -> tuple[int, int]:
     return columns, number
 
 
-def _signed(measure: Measure, i: int, x: jax.Array) -> jax.Array:
+def _signed(measure: Measure, i: int, x: Array) -> Array:
     """The projections of output i, with signs of its own: equal shapes have independent ones."""
     rows = x.shape[1] if x.ndim == 3 else 1
     signs = random_signs(measure.seed, (OUTPUTS, i), rows, measure.k)
     return x * signs.reshape(x.shape[1:]).astype(x.dtype)
 
 
-def _as_wide(measure: Measure, i: int, x: jax.Array) -> jax.Array:
+def _as_wide(measure: Measure, i: int, x: Array) -> Array:
     """A vector's projection [B, k], beside those of matrices: as that of a single column."""
     if isinstance(measure, DenselyProjected) or x.ndim == 3:
         return x

@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.estimators import NoiseScale
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
 from hlo_surgery.passes.measures.moments import ROWS, unbiased
 from hlo_surgery.passes.terms.scaling import joint_norm
 from hlo_surgery.statistics.derived import (
+    Arrays,
     Derived,
     Found,
     Groups,
@@ -102,8 +104,15 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
     """
     name = called("inner_products", per)
     made: Any = {"like": "group", "per": per, "reweights": True}
-    if _is_mean(direction):
-        return Derived(name, _along_mean, **made, about_mean=True)
+    if isinstance(direction, str) and direction == "mean":
+        return Derived(
+            name, lambda found, groups: _along(found.mean(), found, groups), **made, about_mean=True
+        )
+    if any(isinstance(leaf, str) for leaf in jax.tree.leaves(direction)):
+        raise ValueError(
+            "inner_products takes 'mean' or a pytree of arrays like the gradient, "
+            f"not {direction!r}"
+        )
     arrays = jax.tree.map(jnp.asarray, direction)
 
     def of_tree(gradient: Any) -> Derived:
@@ -113,27 +122,11 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
     return Derived(name, **made, of_tree=of_tree)
 
 
-def _along_mean(found: Found, groups: Groups) -> list[jax.Array]:
-    return _along(found.mean(), found, groups)
-
-
-def _along(directions: list[jax.Array], found: Found, groups: Groups) -> list[jax.Array]:
+def _along(directions: Arrays, found: Found, groups: Groups) -> Arrays:
     return group_sums(found.along(directions), groups)
 
 
-def _is_mean(direction: Any) -> bool:
-    """Whether the direction is "mean"; else ValueError, if there is other text in it."""
-    if isinstance(direction, str) and direction == "mean":
-        return True
-    if any(isinstance(leaf, str) for leaf in jax.tree.leaves(direction)):
-        raise ValueError(
-            "inner_products takes 'mean' or a pytree of arrays like the gradient, "
-            f"not {direction!r}"
-        )
-    return False
-
-
-def _like(gradient: Any, direction: Any) -> list[jax.Array]:
+def _like(gradient: Any, direction: Any) -> Arrays:
     """The direction's arrays in the order of the gradient's, if they are one like the gradient, or
     as many for each array; else ValueError.
     """
@@ -188,7 +181,7 @@ def noise_scale(per: Per = "global") -> Derived:
     (2.0, 3.0, 0.6667)
     """
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         means, each = found.mean(), group_norms(found, groups)
         squares = [jnp.sum(jnp.square(norms)) / found.count for norms in each]
         own = [[means[i] for i in group] for group in groups]
@@ -209,14 +202,14 @@ def noise_scale(per: Per = "global") -> Derived:
 ROUNDINGS = 8
 
 
-def _of_rounding(squares: Sequence[jax.Array]) -> jax.Array:
+def _of_rounding(squares: Sequence[Array]) -> Array:
     """The mean squared norm that a group's gradients have by rounding what cancels, at most."""
     known = jnp.stack(squares)
     epsilon = ROUNDINGS * float(jnp.finfo(known.dtype).eps)
     return epsilon**2 * jnp.max(jnp.where(jnp.isfinite(known), known, 0))
 
 
-def _parts(squares: jax.Array, means: Sequence[jax.Array], count: jax.Array | int) -> NoiseScale:
+def _parts(squares: Array, means: Sequence[Array], count: Array | int) -> NoiseScale:
     """Of a group: the mean of the squared norms of the examples' gradients, and its mean ones."""
     mean = jnp.square(joint_norm([NORMS.of(g[None]) for g in means]))[0]
     variance = (squares - mean) * unbiased(count)

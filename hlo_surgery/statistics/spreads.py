@@ -11,12 +11,14 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.passes.measures.measures import Variance
 from hlo_surgery.passes.measures.moments import unbiased as unbiased_factor
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import (
+    Arrays,
     Derived,
     Found,
     Groups,
@@ -47,7 +49,7 @@ def variance(unbiased: bool = True) -> Derived:
     """
     flag("variance", "unbiased", unbiased)
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         scale = unbiased_factor(found.count) if unbiased else 1.0
         return [scale * spread for spread in found.of(measure)]
 
@@ -78,7 +80,7 @@ def snr(per: Per | Literal["entry"] = "entry") -> Derived:
     """
     spread, is_grouped = variance(), per != "entry"
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         pairs = list(zip(found.mean(), spread.combine(found, groups), strict=True))
         if not is_grouped:
             return [_in_deviations(mean, variance) for mean, variance in pairs]
@@ -89,9 +91,9 @@ def snr(per: Per | Literal["entry"] = "entry") -> Derived:
     return Derived(name, combine, spread.measures, about_mean=True, least=2, **how)
 
 
-def _of_group(pairs: Sequence[tuple[jax.Array, jax.Array]]) -> jax.Array:
+def _of_group(pairs: Sequence[tuple[Array, Array]]) -> Array:
     """The norm of means over the root of a sum of variances, of entries of which both are known."""
-    parts = list[jax.Array]()
+    parts = Arrays()
     for mean, variance in pairs:
         of_each = jnp.stack([jnp.abs(mean).astype(variance.dtype), jnp.sqrt(variance)])
         parts.append(
@@ -101,7 +103,7 @@ def _of_group(pairs: Sequence[tuple[jax.Array, jax.Array]]) -> jax.Array:
     return mean / deviation
 
 
-def _in_deviations(mean: jax.Array, variance: jax.Array) -> jax.Array:
+def _in_deviations(mean: Array, variance: Array) -> Array:
     """|mean| over the root of a variance, NaN where that is out of the range of its dtype."""
     limits, size = jnp.finfo(variance.dtype), jnp.abs(mean).astype(variance.dtype)
     # Below this a spread as small as the mean's own roundings has no normal square.
@@ -111,7 +113,7 @@ def _in_deviations(mean: jax.Array, variance: jax.Array) -> jax.Array:
     return jnp.where(known, size / jnp.sqrt(variance), jnp.nan)
 
 
-def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
+def histogram(bins: Sequence[Number] | Array) -> Derived:
     """How many of all examples' gradient entries lie in each bin, for each parameter:
     `[len(bins) - 1]`, int32.
 
@@ -127,7 +129,7 @@ def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
     """
     edges = _edges(bins)
 
-    def counts(g: jax.Array) -> jax.Array:
+    def counts(g: Array) -> Array:
         if jnp.iscomplexobj(g):
             raise TypeError("histogram is for real gradients; a complex one has no order")
         entries = g.ravel()
@@ -137,21 +139,16 @@ def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
         inside = jnp.where(entries == last, len(edges) - 1, where).astype(jnp.int32)
         return jnp.zeros(len(edges) + 1, jnp.int32).at[inside].add(1)[1:-1]
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        return (
-            found.of(measure)
-            if isinstance(edges, tuple)
-            else [_checked(edges, n) for n in found.of(measure)]
-        )
+    def combine(found: Found, groups: Groups) -> Arrays:
+        each = found.of(measure)
+        return each if isinstance(edges, tuple) else [_checked(edges, n) for n in each]
 
     measure = SumOf("histogram", counts)
     return Derived("histogram", combine, (measure,))
 
 
-def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
-    if any(
-        isinstance(x, Tracer) for x in [bins, *(bins if isinstance(bins, list | tuple) else [])]
-    ):
+def _edges(bins: Any) -> tuple[float, ...] | Array:
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(bins)):
         traced = jnp.asarray(bins)
         if traced.ndim != 1 or len(traced) < 2 or jnp.iscomplexobj(traced):
             raise ValueError(
@@ -165,7 +162,7 @@ def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
     return edges
 
 
-def _sides(edges: tuple[float, ...] | jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
+def _sides(edges: tuple[float, ...] | Array, dtype: Any) -> tuple[Array, Array]:
     """The edges in a dtype that compares exactly with gradients, and the last, which is in its bin.
 
     A known edge that the dtype lacks becomes the next larger number, as of that on gradients lie
@@ -181,5 +178,5 @@ def _sides(edges: tuple[float, ...] | jax.Array, dtype: Any) -> tuple[jax.Array,
     return jnp.asarray(sides), jnp.asarray(sides[-1] if sides[-1] == exact[-1] else np.nan, dtype)
 
 
-def _checked(edges: jax.Array, counts: jax.Array) -> jax.Array:
+def _checked(edges: Array, counts: Array) -> Array:
     return jnp.where(jnp.all(edges[1:] > edges[:-1]), counts, -1)

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.passes.emit.export import as_asked
@@ -22,6 +22,7 @@ from hlo_surgery.passes.measures.moments import MEANS, SUMS, Join, at_least
 from hlo_surgery.passes.measures.projections import DenselyProjected, Projected
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import (
+    Arrays,
     Bound,
     Derived,
     Found,
@@ -35,14 +36,14 @@ from hlo_surgery.statistics.derived import (
     shown,
 )
 
-Weigh = Callable[[jax.Array], jax.Array]
+Weigh = Callable[[Array], Array]
 Of = Literal["norms", "gram"] | Derived
 NORMS = Norms()
 # What weights are a function of.
 WEIGHED: dict[str, Measure] = {"norms": NORMS, "gram": Gram()}
 
 
-def group_norms(found: Found, groups: Groups, measure: Measure = NORMS) -> list[jax.Array]:
+def group_norms(found: Found, groups: Groups, measure: Measure = NORMS) -> Arrays:
     """The norm of each example's gradient, or of its projection, over each group of outputs,
     [B].
     """
@@ -59,25 +60,25 @@ def _measure(of: Of) -> Measure:
     return of.measures[0] if isinstance(of, Derived) else WEIGHED[of]
 
 
-def group_grams(found: Found, groups: Groups) -> list[jax.Array]:
+def group_grams(found: Found, groups: Groups) -> Arrays:
     """The inner products of all pairs of examples over each group of outputs, [B, B]."""
     return group_sums(found.of(Gram()), groups)
 
 
-def group_sums(each: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
+def group_sums(each: Sequence[Array], groups: Groups) -> Arrays:
     """The sum over each group of what there is of each output."""
     return [jnp.sum(jnp.stack([each[i] for i in group]), 0) for group in groups]
 
 
 def example_weights(
     found: Found, groups: Groups, w: Weigh, nan_safe: bool, of: Of
-) -> tuple[list[jax.Array], jax.Array | None]:
+) -> tuple[Arrays, Array | None]:
     """The weights [B] for each output, by its group; if `nan_safe` those of examples whose gradient
     is not finite are zero, and which are finite, [B], comes with them.
     """
     taken = group_grams(found, groups) if of == "gram" else group_norms(found, groups, _measure(of))
     finite = jnp.all(jnp.isfinite(jnp.stack(list(map(_sizes, taken)))), 0) if nan_safe else None
-    weights: dict[int, jax.Array] = {}
+    weights: dict[int, Array] = {}
     for group, x in zip(groups, taken, strict=True):
         own = _weights(w, x if finite is None else _of_finite(x, finite))
         own = own if finite is None else jnp.where(finite, own, 0)
@@ -85,20 +86,20 @@ def example_weights(
     return [weights[i] for i in range(len(weights))], finite
 
 
-def _sizes(x: jax.Array) -> jax.Array:
+def _sizes(x: Array) -> Array:
     """Norms, or squared norms from the products of all pairs, [B]."""
     return x if x.ndim == 1 else jnp.diagonal(x)
 
 
-def _of_finite(x: jax.Array, finite: jax.Array) -> jax.Array:
+def _of_finite(x: Array, finite: Array) -> Array:
     """Norms or products, 0 for examples that are not finite."""
     return jnp.where(finite if x.ndim == 1 else finite[:, None] & finite, x, 0)
 
 
-def _weights(w: Weigh, x: jax.Array) -> jax.Array:
+def _weights(w: Weigh, x: Array) -> Array:
     """The weights [B], a real array; else ValueError."""
     made: Any = as_asked(w)(x)
-    if not isinstance(made, jax.Array | np.ndarray):
+    if not isinstance(made, Array | np.ndarray):
         said = repr(made)
     else:
         said = f"{made.dtype}{list(made.shape)}"
@@ -109,8 +110,16 @@ def _weights(w: Weigh, x: jax.Array) -> jax.Array:
     )
 
 
-def check_weighing(statistic: str, w: Any, of: Any) -> None:
-    """Raises TypeError where w is no function, ValueError where `of` is nothing that it takes."""
+# Of what was found, the weights [B] of each gradient, and which examples are finite, if only these
+# count: an array like each gradient.
+Sums = Callable[[Found, Arrays, Array | None], Arrays]
+
+
+def weighed_sums(statistic: str, sums: Sums, w: Any, per: Per, nan_safe: bool, of: Any) -> Derived:
+    """With weights that a user's function makes. Raises TypeError where w is none, ValueError where
+    `of` is nothing that it takes.
+    """
+    weigh: Weigh = w
     if not callable(w):
         raise TypeError(
             f"{statistic} takes a function from the norms [B] to weights [B]; for weights that "
@@ -121,12 +130,9 @@ def check_weighing(statistic: str, w: Any, of: Any) -> None:
         raise ValueError(
             f"{statistic} has weights of='norms', of='gram' or of=hs.projected(k), not {of!r}"
         )
-
-
-def weighing_name(statistic: str, w: Any, per: Per, of: Of) -> str:
-    """The statistic as it was called."""
+    safe = flag(statistic, "nan_safe", nan_safe)
     arguments = [getattr(w, "__name__", "w"), *([] if of == "norms" else [f"of={of!r}"])]
-    return called(statistic, per, *arguments, default=False)
+    return _weighted(called(statistic, per, *arguments, default=False), sums, weigh, per, safe, of)
 
 
 def clipping(statistic: str, max_norm: Number) -> Weigh:
@@ -135,7 +141,7 @@ def clipping(statistic: str, max_norm: Number) -> Weigh:
     """
     limit = positive(statistic, "max_norm", max_norm)
 
-    def clip(norm: jax.Array) -> jax.Array:
+    def clip(norm: Array) -> Array:
         bound = positive_in(norm.dtype, _in_range(statistic, limit, norm.dtype))
         return bound / at_least(norm, bound)
 
@@ -172,11 +178,6 @@ def sensitivity(bound: Bound, relation: Any, groups: int, size: int) -> Number:
     return MOVED[word] * math.sqrt(groups) * bound.max_norm / (size if bound.is_mean else 1)
 
 
-# Of what was found, the weights [B] of each gradient, and which examples are finite, if only these
-# count: an array like each gradient.
-Sums = Callable[[Found, list[jax.Array], jax.Array | None], list[jax.Array]]
-
-
 def clipped_sums(
     statistic: str,
     sums: Sums,
@@ -196,17 +197,10 @@ def clipped_sums(
     return _weighted(name, sums, clipping(statistic, max_norm), per, safe, "norms", **private)
 
 
-def weighed_sums(statistic: str, sums: Sums, w: Weigh, per: Per, nan_safe: bool, of: Of) -> Derived:
-    """With weights that a user's function makes."""
-    check_weighing(statistic, w, of)
-    safe = flag(statistic, "nan_safe", nan_safe)
-    return _weighted(weighing_name(statistic, w, per, of), sums, w, per, safe, of)
-
-
 def _weighted(
     name: str, sums: Sums, w: Weigh, per: Per, nan_safe: bool, of: Of, **kind: Any
 ) -> Derived:
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         return sums(found, *example_weights(found, groups, w, nan_safe, of))
 
     return Derived(name, combine, (_measure(of),), "gradient", per, reweights=True, **kind)
@@ -255,7 +249,7 @@ def clipped_sum(max_norm: Number, per: Per = "global", nan_safe: bool = True) ->
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # -1 + 2
     1.0
     """
-    return clipped_sums("clipped_sum", _sums, max_norm, per, nan_safe, SUMS, is_mean=False)
+    return clipped_sums("clipped_sum", Found.weighted, max_norm, per, nan_safe, SUMS, is_mean=False)
 
 
 def weighted_mean(
@@ -283,11 +277,7 @@ def weighted_mean(
     return weighed_sums("weighted_mean", _means, w, per, nan_safe, of)
 
 
-def _sums(found: Found, weights: list[jax.Array], finite: jax.Array | None) -> list[jax.Array]:
-    return found.weighted(weights, finite)
-
-
-def _means(found: Found, weights: list[jax.Array], finite: jax.Array | None) -> list[jax.Array]:
+def _means(found: Found, weights: Arrays, finite: Array | None) -> Arrays:
     """Weights are divided by the number of examples, and not sums, which might leave the range."""
     shares = [weight / jnp.asarray(found.count, weight.dtype) for weight in weights]
     return found.weighted(shares, finite)
@@ -332,8 +322,6 @@ def weighted_second_moment(
     return weighed_sums("weighted_second_moment", _mean_squares, w, per, nan_safe, of)
 
 
-def _mean_squares(
-    found: Found, weights: list[jax.Array], finite: jax.Array | None
-) -> list[jax.Array]:
+def _mean_squares(found: Found, weights: Arrays, finite: Array | None) -> Arrays:
     squares = found.weighted_squares(weights, finite)
     return [square / jnp.asarray(found.count, square.dtype) for square in squares]

@@ -5,11 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.torch.pytorch import torch
 
 
-def as_array(tensor: Any) -> jax.Array:
+def as_array(tensor: Any) -> Array:
     """The array that a tensor is. Raises ValueError where JAX has no such device or layout."""
     plain = tensor.detach().contiguous().resolve_conj().resolve_neg()
     try:
@@ -22,7 +23,7 @@ def as_array(tensor: Any) -> jax.Array:
         ) from problem
 
 
-def as_tensors(arrays: Iterable[jax.Array], given: Iterable[Any]) -> list[Any]:
+def as_tensors(arrays: Iterable[Array], given: Iterable[Any]) -> list[Any]:
     """The tensors that arrays are, each with memory of its own, apart from that of those given."""
     taken = {tensor.data_ptr() for tensor in given}
     tensors: list[Any] = []

@@ -30,7 +30,7 @@ def exact(array: Array) -> Array:
 @dataclass(frozen=True)
 class Stacked:
     """The gradients [B, *parameter] of each output, and the examples' losses [B], as
-    `statistics.found.Found`.
+    `passes.rewriting.measurements.Measurements`.
 
     `rounded` moves each measure as rounding may. `contracted`: outputs whose variance is summed
     from the factors of gradients, in terms as large as their squares.
