@@ -23,6 +23,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import keystr
 
+from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
 from hlo_surgery.passes.rewriting.measurements import Measurements as Found
@@ -73,6 +74,14 @@ def number(statistic: str, name: str, value: Any) -> Number:
     if not math.isfinite(as_float(value)):
         raise ValueError(f"{statistic} takes one real, finite number for {name}, not {value!r}")
     return as_float(value)
+
+
+def integer(statistic: str, what: str, value: Any, least: int, most: float = math.inf) -> int:
+    """An integer of any library, as Python's; ValueError, which says `what` it is, out of a range."""
+    found = integer_of(value)
+    if found is None or not least <= found <= most:
+        raise ValueError(f"{statistic} takes an integer {what}, not {value!r}")
+    return found
 
 
 def flag(statistic: str, name: str, value: Any) -> bool:

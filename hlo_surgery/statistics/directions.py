@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.ir.constants import summable, wide_dtype, widened
 from hlo_surgery.passes.measures.measures import Defined, Gram, Phi, Taking
 from hlo_surgery.passes.measures.moments import SUMS, Join
-from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups
+from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups, integer
 from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms
 
 
@@ -81,9 +80,7 @@ def top_directions(k: int) -> Derived:
     >>> values.tolist(), directions.tolist()
     ([4.0, 3.0], [[1.0, 0.0], [0.0, 1.0]])
     """
-    count = integer_of(k)
-    if count is None or count < 1:
-        raise ValueError(f"top_directions takes an integer k >= 1, such as 3, not {k!r}")
+    count = integer("top_directions", "k >= 1, such as 3", k, 1)
 
     def combine(found: Found, groups: Groups) -> Arrays:
         values, weights = _singular(found, groups, count)

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, Phi, TokenMeanOf
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.statistics.derived import (
@@ -22,6 +21,7 @@ from hlo_surgery.statistics.derived import (
     Number,
     entries_of,
     flag,
+    integer,
     like,
     number,
     positive,
@@ -127,11 +127,7 @@ def mean_power(k: int) -> MeanOf:
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
     13.0
     """
-    power = integer_of(k)
-    if power is None or power < 1:
-        raise ValueError(
-            f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of"
-        )
+    power = integer("mean_power", "k >= 1 (for other powers use mean_of)", k, 1)
     return MeanOf(f"mean_power({power})", _Power(power), factorable=True, complex_factorable=True)
 
 

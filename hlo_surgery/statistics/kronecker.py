@@ -9,7 +9,6 @@ from typing import Any, Literal
 import jax
 from jax import Array
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.kronecker import (
     Eigenbases,
     KroneckerFactor,
@@ -26,7 +25,7 @@ from hlo_surgery.passes.measures.projections import (
     Projected,
     random_signs,
 )
-from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups, Per, leaves_like
+from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups, Per, integer, leaves_like
 from hlo_surgery.statistics.weighted import group_sums
 
 FORMS = ("expand", "reduce")
@@ -173,7 +172,10 @@ def projected(
     >>> projections.shape
     (5, 2, 2)
     """
-    columns, number = _checked(k, seed, kind)
+    columns = integer("projected", "k from 1 to 2**20, such as 16", k, 1, LARGEST)
+    number = integer("projected", "seed from 0 to 2**64 - 1", seed, 0, SEEDS - 1)
+    if kind not in KINDS:
+        raise ValueError(f"projected takes a kind of {' or '.join(KINDS)}, not {kind!r}")
     measure = KINDS[kind](columns, number)
 
     def combine(found: Found, groups: Groups) -> Arrays:
@@ -188,18 +190,6 @@ def projected(
     grouped = [] if per == "parameter" else [f"per={per!r}" if isinstance(per, str) else "per=..."]
     name = f"projected({', '.join([*arguments, *grouped])})"
     return Derived(name, combine, (measure,), "group", per)
-
-
-def _checked(k: int, seed: int, kind: str) -> tuple[int, int]:
-    """k and the seed as Python's. Raises ValueError for arguments that are none."""
-    columns, number = integer_of(k), integer_of(seed)
-    if columns is None or not 1 <= columns <= LARGEST:
-        raise ValueError(f"projected takes an integer k from 1 to 2**20, such as 16, not {k!r}")
-    if number is None or not 0 <= number < SEEDS:
-        raise ValueError(f"projected takes an integer seed from 0 to 2**64 - 1, not {seed!r}")
-    if kind not in KINDS:
-        raise ValueError(f"projected takes a kind of {' or '.join(KINDS)}, not {kind!r}")
-    return columns, number
 
 
 def _signed(measure: Measure, i: int, x: Array) -> Array:
