@@ -15,7 +15,6 @@ import typer
 import hlo_surgery
 from hlo_surgery import statistics as room
 from hlo_surgery.cli.arguments import parse_batch, parse_custom_calls, parse_port
-from hlo_surgery.cli.output import print_table
 from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.statistics.derived import Statistic
 
@@ -89,13 +88,12 @@ def _call(text: str) -> tuple[str, ast.Call]:
             case ast.Call(ast.Name(name)) as call:
                 return name, call
             case _:
-                pass
+                raise ValueError
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        pass
-    raise ValueError(
-        f"--statistic {text!r} is no name and no call; write, for example, mean_sign or "
-        "mean_power(3)"
-    )
+        raise ValueError(
+            f"--statistic {text!r} is no name and no call; write, for example, mean_sign or "
+            "mean_power(3)"
+        ) from None
 
 
 def usage(name: str, maker: Maker) -> str:
@@ -118,14 +116,6 @@ def listed() -> list[dict[str, Any]]:
         }
         for name, maker in statistics().items()
     ]
-
-
-def print_statistics(rows: Sequence[dict[str, Any]]) -> None:
-    """The list as a table."""
-    cells = (
-        (row["usage"], row["summary"], "Python only" if row["python_only"] else "") for row in rows
-    )
-    print_table("statistics", ("statistic", "value", ""), cells)
 
 
 # What the options below were given as, by name; `taking_how` puts the options in place of a

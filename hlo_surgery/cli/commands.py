@@ -23,7 +23,7 @@ from hlo_surgery.cli.arguments import (
     Version,
     with_help,
 )
-from hlo_surgery.cli.asking import How, listed, options_of, print_statistics, taking_how
+from hlo_surgery.cli.asking import How, listed, options_of, taking_how
 from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
@@ -37,11 +37,11 @@ from hlo_surgery.cli.files import (
 )
 from hlo_surgery.cli.output import (
     REFUSED,
-    print_earlier,
     print_json,
     print_plan,
     print_ports,
     print_summaries,
+    print_table,
     print_text,
     print_verdict,
     quiet_without_gpu,
@@ -55,7 +55,6 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
 from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
-from hlo_surgery.rewriting.plan import listing
 from hlo_surgery.targets.target import without_tpu
 from hlo_surgery.verification.verify import verify_module
 
@@ -85,13 +84,11 @@ def inspect(file: File, json: Json = False) -> None:
     """List a module's arguments and outputs."""
     with reported(json):
         module = read_module(file)
+        ports = {"arguments": module.arguments, "outputs": module.outputs}
         if json:
-            earlier = [module.outputs[i].name for i in module.statistics]
-            ports = {"arguments": module.arguments, "outputs": module.outputs}
-            print_json(ports | {"earlier": earlier})
+            print_json(ports)
         else:
-            print_ports(module)
-            print_earlier(module)
+            print_ports(ports)
 
 
 @main.command()
@@ -113,7 +110,6 @@ def plan(
             print_json({"plan": found})
         else:
             print_plan(found)
-            print_earlier(module)
 
 
 @main.command()
@@ -146,7 +142,6 @@ def rewrite(
                 rewritten, folded = _fold(module)
             else:
                 rewritten, folded = rewrite_module(module, **options), None
-        _check_new(module, rewritten)
         write_module(rewritten, out)
         if json:
             counts = {} if folded is None else {"folded": folded}
@@ -176,7 +171,6 @@ def _fold(module: Module) -> tuple[Module, int]:
 def _print_rewritten(module: Module, rewritten: Module, folded: int | None, out: str) -> None:
     aside = out == "-"
     if rewritten.plan is not None:
-        print_earlier(module, stderr=aside)
         print_text(rewritten.plan.taken(), stderr=aside)
         if rewritten.plan.unnamed:
             print_text(rewritten.plan.beside_batch(), "yellow", stderr=aside)
@@ -185,18 +179,6 @@ def _print_rewritten(module: Module, rewritten: Module, folded: int | None, out:
         more = added if folded is None else _folded(folded)
         made = f"{counted(len(module.outputs), 'output')} of the original, {more}"
         print_text(f"wrote {out}: {made}", "green")
-
-
-def _check_new(module: Module, rewritten: Module) -> None:
-    """Raises ValueError where an earlier rewriting has added statistics of the same names."""
-    earlier = {module.outputs[i].name for i in module.statistics}
-    added = [port.name for port in rewritten.outputs[len(module.outputs) :]]
-    again = [name for name in added if name in earlier]
-    if again:
-        raise ValueError(
-            f"the module was rewritten before, and returns {listing(again)} already; give the "
-            "original, or ask for other statistics"
-        )
 
 
 def _folded(sums: int) -> str:
@@ -255,7 +237,6 @@ def verify(
     if json:
         print_json(verdict)
     else:
-        print_earlier(module)
         print_verdict(verdict)
     if verdict.verdict != "equivalent":
         raise typer.Exit(REFUSED)
@@ -274,7 +255,8 @@ def statistics(json: Json = False) -> None:
     if json:
         print_json({"statistics": rows})
     else:
-        print_statistics(rows)
+        cells = ((r["usage"], r["summary"], "Python only" * r["python_only"]) for r in rows)
+        print_table("statistics", ("statistic", "value", ""), cells)
 
 
 @main.command()

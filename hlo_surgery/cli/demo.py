@@ -135,7 +135,7 @@ class Cost:
     """
 
     seconds: float
-    rounds: tuple[float, ...]
+    rounds: Sequence[float]
     temporaries: int
 
 
@@ -277,28 +277,21 @@ def _compare(
 ) -> tuple[Comparison, ...]:
     got, want = (list(map(widened, compiled[name](*arrays))) for name in (OURS, VMAP))
     tolerance = relative_tolerance(epsilon(rewritten))
-    names = [port.name for port in rewritten.outputs]
-    return tuple(
-        hold("output", n, g, w, tolerance * largest(w))
-        for n, g, w in zip(names, got, want, strict=True)
-    )
+    triples = zip(rewritten.outputs, got, want, strict=True)
+    return tuple(hold("output", p.name, g, w, tolerance * largest(w)) for p, g, w in triples)
 
 
 def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
     """Of interleaved runs, the first of which is left out; slow programs run in fewer rounds."""
-    times: dict[str, list[float]] = {name: [] for name in compiled}
+    times = {name: list[float]() for name in compiled}
     for _ in range(ROUNDS + 1):
         for name, function in compiled.items():
             if len(times[name]) <= LEAST_ROUNDS or sum(times[name][1:]) < SECONDS:
                 start = time.perf_counter()
                 jax.block_until_ready(function(*arrays))
                 times[name].append(time.perf_counter() - start)
-    return {name: _cost(compiled[name], own[1:]) for name, own in times.items()}
-
-
-def _cost(compiled: Any, rounds: Sequence[float]) -> Cost:
-    temporaries = int(compiled.memory_analysis().temp_size_in_bytes)
-    return Cost(statistics.median(rounds), tuple(rounds), temporaries)
+    planned = {name: int(f.memory_analysis().temp_size_in_bytes) for name, f in compiled.items()}
+    return {n: Cost(statistics.median(x[1:]), x[1:], planned[n]) for n, x in times.items()}
 
 
 def _print_demonstration(shown: Demonstration) -> None:

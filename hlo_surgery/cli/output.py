@@ -26,10 +26,10 @@ from rich.text import Text
 
 from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.dumps import counted
-from hlo_surgery.module import Module, Port
+from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.public_function import is_said, own_entries
-from hlo_surgery.rewriting.plan import COLUMNS, Plan, listing, plan_row
+from hlo_surgery.rewriting.plan import COLUMNS, Plan, plan_row
 from hlo_surgery.verification.tolerances import Verdict, notable
 
 SPELLED = {
@@ -138,12 +138,11 @@ def _report(problem: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    shown = Text(printable(f"warning: {message}"), style="yellow")
-    console(stderr=True).print(shown, soft_wrap=True)
+    print_text(f"warning: {message}", "yellow", stderr=True)
 
 
 def _fail(message: str, code: int) -> None:
-    console(stderr=True).print(Text(printable(message), style="red"), soft_wrap=True)
+    print_text(message, "red", stderr=True)
     raise typer.Exit(code) from None
 
 
@@ -151,7 +150,7 @@ def _fail(message: str, code: int) -> None:
 def waiting(what: str, as_json: bool) -> Generator[None]:
     """A spinner on stderr while something takes long, on a terminal only."""
     shown = console(stderr=True)
-    with contextlib.nullcontext() if as_json or not shown.is_terminal else shown.status(what):
+    with shown.status(what) if shown.is_terminal and not as_json else contextlib.nullcontext():
         yield
 
 
@@ -163,9 +162,7 @@ def print_json(value: Any) -> None:
 def plain(value: Any) -> Any:
     """Dataclasses, mappings and sequences as what JSON holds."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
     if isinstance(value, list | tuple):
@@ -188,34 +185,26 @@ def printable(text: str) -> str:
     return written.encode(errors="backslashreplace").decode()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     """A table on stdout; the first column is left-aligned names."""
     console().print(made_table(title, columns, rows))
 
 
-def made_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> Table:
-    """A table whose cells are folded where the terminal is narrow."""
+def made_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> Table:
+    """A table whose cells, text or values, are folded where the terminal is narrow."""
     table = Table(title=Text(title), title_justify="left", header_style="bold cyan")
     for column in columns:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(printable(_cell(cell))) for cell in row))
     return table
 
 
-def print_ports(module: Module) -> None:
-    """The arguments and outputs of a module."""
-    for title, ports in (("arguments", module.arguments), ("outputs", module.outputs)):
+def print_ports(each: Mapping[str, Sequence[Port]]) -> None:
+    """A table each, such as of the arguments and of the outputs of a module."""
+    for title, ports in each.items():
         rows = ((i, p.name, p.shape, p.dtype) for i, p in enumerate(ports))
-        print_table(title, ("", "name", "shape", "dtype"), (map(_cell, row) for row in rows))
-
-
-def print_earlier(module: Module, stderr: bool = False) -> None:
-    """Which outputs an earlier rewriting has added; nothing of an original."""
-    names = [module.outputs[i].name for i in module.statistics]
-    if names:
-        text = f"rewritten before: statistics of then are {listing(names)}"
-        print_text(text, "yellow", stderr)
+        print_table(title, ("", "name", "shape", "dtype"), rows)
 
 
 def print_plan(plan: Plan) -> None:
@@ -260,8 +249,7 @@ def _extremes(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 def print_summaries(summaries: Sequence[dict[str, Any]]) -> None:
     """The summaries as a table."""
     columns = ("name", "shape", "dtype", "least", "mean", "largest", "not finite")
-    rows = ([_cell(value) for value in each.values()] for each in summaries)
-    print_table("outputs", columns, rows)
+    print_table("outputs", columns, (each.values() for each in summaries))
 
 
 def _cell(value: Any) -> str:
@@ -290,8 +278,6 @@ def quiet_without_gpu() -> None:
     that are not here, has found none; where there is one, it tells what is wrong.
     """
     if not [*Path("/dev").glob("nvidia*")]:
-        logging.getLogger("jax._src.xla_bridge").addFilter(_is_not_of_plugins)
-
-
-def _is_not_of_plugins(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("Jax plugin configuration error")
+        logging.getLogger("jax._src.xla_bridge").addFilter(
+            lambda record: not record.getMessage().startswith("Jax plugin configuration error")
+        )
