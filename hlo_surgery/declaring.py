@@ -17,15 +17,14 @@ from jax.custom_batching import custom_vmap
 from hlo_surgery.passes.dataflow.ancestors import CONSTANT
 from hlo_surgery.passes.dataflow.kernels import NONE, Axes
 from hlo_surgery.passes.normalise.calls import AXES, FUNCTION, NAME
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import axes_by_leaf, from_front
 
 # Of a list of arrays, a list of arrays.
 OnLeaves = Callable[..., list[Any]]
 
 
-def per_example_call(
-    fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0
-) -> Callable[..., Any]:
+def per_example_call(fn: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
     """`fn`, declared to take examples one by one: a kernel (Pallas, FFI) whose body shows nothing.
 
     What it returns at index b of these axes must be made of what its arguments hold at index b, and

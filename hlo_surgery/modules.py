@@ -1,6 +1,5 @@
 """Dumped modules: loaded, rewritten to return statistics too, and folded, as functions can be."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
-from hlo_surgery.public_function import public, publish
+from hlo_surgery.public_function import Function, public, publish
 from hlo_surgery.requests.leaves import flat_array, is_array, signature, trace_context
 from hlo_surgery.rewriting.gradient_function import Rewritten
 from hlo_surgery.rewriting.pipeline import rewrite_module
@@ -37,7 +36,7 @@ def fold_squared_sums(module: Source) -> Module:
     return Module(code)
 
 
-def optimize(fun: Callable[..., Any]) -> "Optimized":
+def optimize(fun: Function) -> "Optimized":
     """The same function, with sums of squares of its per-example gradients as contractions.
 
     What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
@@ -64,7 +63,7 @@ def optimize(fun: Callable[..., Any]) -> "Optimized":
 class Optimized:
     """A function with its sums folded. Lowered as often as `jax.jit` would trace."""
 
-    def __init__(self, fun: Callable[..., Any]) -> None:
+    def __init__(self, fun: Function) -> None:
         self._fun = of_pytrees(fun)
         self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)

@@ -16,6 +16,7 @@ from functools import wraps
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+Function = Callable[..., Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 OWN = __name__.partition(".")[0]
@@ -91,7 +92,7 @@ def _is_own(frame: FrameType, but: str = "") -> bool:
     return name.partition(".")[0] == OWN and name != but
 
 
-def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+def _call(function: Function, args: Any, kwargs: Any) -> str:
     """The call, with what was left out: "norms(per='global', ord=2)"."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
@@ -116,7 +117,7 @@ class _Text(str):
     __repr__ = str.__str__
 
 
-def _short(function: Callable[..., Any]) -> inspect.Signature:
+def _short(function: Function) -> inspect.Signature:
     """What it takes and returns, in words of the documentation; planning by its keywords."""
     signature = inspect.signature(function)
     return signature.replace(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
-from hlo_surgery.rewriting.asked_function import Statistics
 from hlo_surgery.rewriting.pipeline import check_planning
-from hlo_surgery.statistics.derived import named
+from hlo_surgery.statistics.derived import Statistics, named
 
 if TYPE_CHECKING:
     from hlo_surgery.optimizers.steps import TrainStep

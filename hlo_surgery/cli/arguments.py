@@ -6,6 +6,7 @@ from importlib.metadata import version as version_of
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 import hlo_surgery
 
@@ -42,18 +43,18 @@ def _print_version(asked: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    bool, Option("--version", callback=_print_version, is_eager=True, help="Print it.")
 ]
 File = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="FILE",
         help="MLIR text or bytecode, a portable or a jax.export artifact; - for stdin.",
     ),
 ]
 Batch = Annotated[
     list[str],
-    typer.Option(
+    Option(
         "--batch",
         metavar="ARG[:AXIS]",
         help="Argument with the examples, by name or position; axis 0 if left out.",
@@ -61,7 +62,7 @@ Batch = Annotated[
 ]
 Statistics = Annotated[
     list[str],
-    typer.Option(
+    Option(
         "--statistic",
         metavar="NAME[(ARGUMENTS)]",
         help="Such as second_moment or clipped_mean(max_norm=1.0), quoted for the shell; see "
@@ -70,19 +71,19 @@ Statistics = Annotated[
 ]
 Pass = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--pass", metavar="NAME", help="fold_squared_sums: sums over outer products contracted."
     ),
 ]
 Inputs = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--inputs", metavar="NPZ", help="Arrays by argument name, or arg0, arg1...; else random."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace FILE itself, if OUT is that.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Seed = Annotated[int, Option(help="Of the random inputs.")]
+Force = Annotated[bool, Option("--force", help="Replace FILE itself, if OUT is that.")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
 def parse_batch(given: Sequence[str]) -> dict[str | int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 import hlo_surgery
 from hlo_surgery import statistics as room
@@ -126,7 +126,7 @@ How = dict[str, Any]
 def _options(
     gradient: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="OUTPUT",
             help="Output that is a gradient, or tree of them, by name or position; else what is "
             "like the arguments.",
@@ -134,56 +134,52 @@ def _options(
     ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told."
         ),
     ] = None,
     loss_reduction: Annotated[
-        str, typer.Option(help="How the loss reduces over the examples: mean or sum.")
+        str, Option(help="How the loss reduces over the examples: mean or sum.")
     ] = "mean",
     on_mixing: Annotated[
-        str, typer.Option(help="What to do where examples mix: refuse, or contribution.")
+        str, Option(help="What to do where examples mix: refuse, or contribution.")
     ] = "refuse",
     is_real: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="ARG",
             help="Argument that says which examples are no padding; else all are.",
         ),
     ] = None,
     custom_call: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME=AXES:AXES",
             help="Custom call that takes the examples one by one, by its target or kernel: their "
             "axes in its operands and results, such as kernel=0,0,-:0, - for none. Trusted.",
         ),
     ] = None,
     rows_per_example: Annotated[
-        int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
+        int, Option(help="Rows of each example, one behind the other, in batch arguments.")
     ] = 1,
-    strategy: Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")] = "auto",
+    strategy: Annotated[str, Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")] = "auto",
     memory_budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."
-        ),
+        Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="TARGET",
             help="Device to plan for, such as tpu:v5e; else JAX's own.",
         ),
     ] = None,
     reuse_gradient: Annotated[
         bool | None,
-        typer.Option(
-            help="Take gradients from each example's, or keep their ops; else what is cheaper."
-        ),
+        Option(help="Take gradients from each example's, or keep their ops; else what is cheaper."),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Over how many devices the examples will lie.")
+        int | None, Option(help="Over how many devices the examples will lie.")
     ] = None,
 ) -> None: ...
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
 from hlo_surgery.cli.asking import How, options_of, taking_how
@@ -29,7 +30,7 @@ NOT_REWRITTEN = (
     "holds no ops that a rewriting has added; say what to add, with --batch and --statistic, or "
     "give a file that hlo-surgery rewrite has written"
 )
-Words = Annotated[bool, typer.Option("--words", help="Leave out the MLIR.")]
+Words = Annotated[bool, Option("--words", help="Leave out the MLIR.")]
 
 
 @taking_how
@@ -96,7 +97,7 @@ def _print_mlir(addition: Addition) -> None:
 def write_report(
     file: File,
     batch: Batch,
-    out: Annotated[str, typer.Option("-o", "--output", metavar="HTML", help="File for the page.")],
+    out: Annotated[str, Option("-o", "--output", metavar="HTML", help="File for the page.")],
     statistic: Statistics = ["second_moment"],  # noqa: B006
     how: How = {},  # noqa: B006
     json: Json = False,

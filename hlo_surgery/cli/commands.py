@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from typer import Option
 
 from hlo_surgery.cli.arguments import (
     COMMANDS,
@@ -118,7 +119,7 @@ def rewrite(
     file: File,
     out: Annotated[
         str,
-        typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout."),
+        Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout."),
     ],
     batch: Batch = [],  # noqa: B006
     statistic: Statistics = [],  # noqa: B006
@@ -192,7 +193,7 @@ def run(
     file: File,
     inputs: Inputs = None,
     out: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="NPZ", help="File for the outputs.")
+        str | None, Option("-o", "--output", metavar="NPZ", help="File for the outputs.")
     ] = None,
     seed: Seed = 0,
     json: Json = False,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from hlo_surgery.cli.arguments import File, Json
 from hlo_surgery.cli.files import output_file, read_module
@@ -66,7 +66,7 @@ def write_png(path: str, names: Sequence[str], costs: Sequence[Cost]) -> None:
 
 TargetName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--target",
         metavar="NAME",
         help="cpu, gpu, tpu, or ahead of time such as tpu:v5e:2x4 or gpu:h200:1x1x8; "
@@ -108,9 +108,7 @@ def compile_module(
     target: TargetName = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            "-o", "--output", metavar="OUT", help="File for the scheduled HLO; - for stdout."
-        ),
+        Option("-o", "--output", metavar="OUT", help="File for the scheduled HLO; - for stdout."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -137,13 +135,11 @@ def show_cost(
     target: TargetName = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE2", help="Another module, shown beside this one with the ratios."
-        ),
+        Option(metavar="FILE2", help="Another module, shown beside this one with the ratios."),
     ] = None,
     plot: Annotated[
         str | None,
-        typer.Option(metavar="PNG", help="File for a picture of live memory along the program."),
+        Option(metavar="PNG", help="File for a picture of live memory along the program."),
     ] = None,
     json: Json = False,
 ) -> None:

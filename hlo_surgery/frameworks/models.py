@@ -37,6 +37,7 @@ from hlo_surgery.frameworks.nnx_models import (
     values_of,
     with_parameters,
 )
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import is_array, kind_of
 
 
@@ -169,11 +170,11 @@ def are_trained(tree: Any) -> list[bool]:
 
 
 def differentiated(
-    transform: Callable[..., Any],
-    fun: Callable[..., Any],
+    transform: Function,
+    fun: Function,
     argnums: int | Sequence[int],
     has_aux: bool,
-) -> Callable[..., Any]:
+) -> Function:
     """`jax.grad` or `jax.value_and_grad` of fun by its trained leaves, with None for all others.
 
     An argument without any is left to JAX, which says so; a model of flax.nnx to flax.nnx, and
@@ -240,7 +241,7 @@ def as_given(pytrees: Any) -> Any:
     return models_of(without_fixed_numbers(pytrees))
 
 
-def of_pytrees(fun: Callable[..., Any]) -> Callable[..., Returned]:
+def of_pytrees(fun: Function) -> Callable[..., Returned]:
     """fun, of what `as_pytrees` makes of its arguments: what it returns, and what its models'
     variables hold in the end (`nnx_models.changed_values`).
     """

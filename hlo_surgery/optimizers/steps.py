@@ -1,6 +1,6 @@
 """A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,7 +30,7 @@ from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
-from hlo_surgery.public_function import public
+from hlo_surgery.public_function import Function, public
 from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
 from hlo_surgery.requests.request import check_words
@@ -46,7 +46,7 @@ class TrainStep:
     devices the examples of a call lie, which tracing would hide.
     """
 
-    loss: Callable[..., Any]
+    loss: Function
     optimizer: Any
     batch: Sequence[Key]
     has_aux: bool
@@ -166,7 +166,7 @@ class TrainStep:
         """Over how many devices the examples lie."""
         return self.options.get("shards") or example_shards(*self._examples(given))
 
-    def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Callable[..., Any]:
+    def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Function:
         """f(*args) == ((value, gradient), statistics)."""
         for name in required.keys() & self.statistics.keys():
             if required[name] != self.statistics[name]:

@@ -25,6 +25,9 @@ from hlo_surgery.requests.updated_arguments import (
 )
 from hlo_surgery.rewriting.plan import listing
 
+# By their numbers.
+Ports = Mapping[int, Port]
+
 
 @dataclass(frozen=True)
 class Alike:
@@ -43,7 +46,7 @@ class UnclearGradients(ValueError):
     of the arguments.
     """
 
-    def __init__(self, why: str, outputs: Mapping[int, Port], guess: Alike | None = None) -> None:
+    def __init__(self, why: str, outputs: Ports, guess: Alike | None = None) -> None:
         self.guess, self.typed = guess, _typed(guess) if guess else ""
         self.said = f"{node_text(guess.node)}, like {node_text(guess.argument)}" if guess else ""
         way = f"; for those like {node_text(guess.argument)} pass {self.typed}" if guess else ""
@@ -117,9 +120,7 @@ def refuse_updated(module: Module, picked: Collection[int]) -> None:
         )
 
 
-def _alike(
-    module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
-) -> list[Alike]:
+def _alike(module: Module, outputs: Ports, parameters: Ports) -> list[Alike]:
     """All nodes of outputs like nodes of arguments; single arrays only where no trees are."""
     if all(p.name == f"arg{i}" for i, p in parameters.items()):
         return _alike_in_order(module, outputs, parameters)
@@ -150,14 +151,14 @@ def _depth(node: tuple[Path, Any]) -> int:
     return len(node[0])
 
 
-def _kinds(leaves: Mapping[Path, int], ports: Mapping[int, Port]) -> frozenset[Any]:
+def _kinds(leaves: Mapping[Path, int], ports: Ports) -> frozenset[Any]:
     return frozenset((path, *kind(ports[number])) for path, number in leaves.items())
 
 
 def _but_for(
     zeros: Collection[int],
     leaves: Mapping[Path, int],
-    outputs: Mapping[int, Port],
+    outputs: Ports,
     known: Mapping[frozenset[Any], Path],
 ) -> Path | None:
     """The arguments' node that lacks only leaves of zero gradient, the unused, which JAX omits."""
@@ -169,9 +170,7 @@ def _but_for(
     return next((node for kinds, node in known.items() if kinds and needed <= kinds <= every), None)
 
 
-def _alike_in_order(
-    module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
-) -> list[Alike]:
+def _alike_in_order(module: Module, outputs: Ports, parameters: Ports) -> list[Alike]:
     """Without argument names, nodes of outputs whose leaves are like all parameters in order."""
     wanted = [kind(p) for p in parameters.values()]
     found: list[Alike] = []
@@ -230,9 +229,7 @@ def _outermost(found: Sequence[Alike]) -> list[Alike]:
     return list(kept.values())
 
 
-def _others(
-    tree: Alike, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
-) -> dict[int, Port]:
+def _others(tree: Alike, outputs: Ports, parameters: Ports) -> dict[int, Port]:
     """What else may be a gradient: arrays like a parameter that the tree has none of, and what
     stands beside the tree in a larger one like it.
     """
@@ -249,7 +246,7 @@ def _is_below(port: Port, node: Path) -> bool:
     return node == ("",) or path_of(port.name)[: len(node)] == node
 
 
-def _first(found: Sequence[Alike], parameters: Mapping[int, Port]) -> Alike | None:
+def _first(found: Sequence[Alike], parameters: Ports) -> Alike | None:
     """That like the first of the arguments."""
     ports = parameters.values()
     likes = ((one, p) for p in ports for one in found if _is_below(p, one.argument))
@@ -262,7 +259,7 @@ def _typed(tree: Alike) -> str:
     return f"gradients={[*tree.outputs]}" if not name else f"gradients=[{json.dumps(name)}]"
 
 
-def _which(found: Sequence[Alike], outputs: Mapping[int, Port], batch: Sequence[Port]) -> str:
+def _which(found: Sequence[Alike], outputs: Ports, batch: Sequence[Port]) -> str:
     if not found:
         why = "no outputs form a tree like a tree of the arguments, with its shapes and dtypes"
         kinds = set(map(kind, outputs.values()))
@@ -288,7 +285,7 @@ def _updated(names: Sequence[str]) -> str:
     )
 
 
-def _ask(outputs: Mapping[int, Port]) -> str:
+def _ask(outputs: Ports) -> str:
     each = listing([f"{i} {port_text(p)}" for i, p in outputs.items()])
     how = (
         "gradients=[...] (--gradient) by name or position, where the name of a tree means all "

@@ -6,12 +6,13 @@ Segments: rows that belong to examples by ids, which are not taken.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
 
 from hlo_surgery.passes.normalise.calls import CallAxes
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.options import positive_integer
 from hlo_surgery.rewriting.plan import listing
@@ -30,7 +31,7 @@ def leaf_axes(
     batch: Sequence[Key],
     in_axes: Any,
     rows_per_example: int = 1,
-    fun: Callable[..., Any] | None = None,
+    fun: Function | None = None,
 ) -> dict[int, int]:
     """Example axis by number of the array among the leaves of (args, kwargs).
 
@@ -164,7 +165,7 @@ def _given_key(key: Key, count: int, keywords: Sequence[str], names: Sequence[st
     )
 
 
-def _names_of(fun: Callable[..., Any] | None) -> list[str]:
+def _names_of(fun: Function | None) -> list[str]:
     """A function's positional arguments, as far as Python can tell."""
     try:
         parameters = inspect.signature(fun).parameters.values() if fun is not None else ()

@@ -12,7 +12,7 @@ Trace context: JAX's configuration as far as tracing rests on it, as a cache key
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import jax
 import jax.numpy as jnp
@@ -68,10 +68,14 @@ def numbered(shape: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shape), range(len(jax.tree.leaves(shape))))
 
 
+def is_key(leaf: Any) -> TypeGuard[Array]:
+    """Whether a leaf is of keys of `jax.random`."""
+    return isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def flat_array(leaf: Any) -> Any:
     """PRNG keys travel as the integers that hold them."""
-    is_key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if is_key else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def returned_kind(output: Any) -> str:
@@ -80,7 +84,7 @@ def returned_kind(output: Any) -> str:
     """
     if jnp.result_type(output) == jax.dtypes.float0:
         return NO_GRADIENT
-    if isinstance(output, Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key):
+    if is_key(output):
         return str(jax.random.key_impl(output))
     return WEAK if jax.typeof(output).weak_type else ""
 

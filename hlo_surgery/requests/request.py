@@ -25,7 +25,15 @@ from hlo_surgery.requests.gradient_outputs import (
 from hlo_surgery.requests.in_axes import checked_calls, example_count, refuse_segments
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.updated_arguments import as_integer, picked_ports, port_number
-from hlo_surgery.statistics.derived import Derived, Groups, Statistic, known_for, named, parts_of
+from hlo_surgery.statistics.derived import (
+    Derived,
+    Groups,
+    Statistic,
+    Statistics,
+    known_for,
+    named,
+    parts_of,
+)
 
 Numbers = Callable[[str | int], Sequence[int]]
 
@@ -166,7 +174,7 @@ class Request:
 def make_request(
     module: Module,
     batch: Batch,
-    statistics: Statistic | Mapping[str, Statistic],
+    statistics: Statistics,
     gradients: Sequence[str | int] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",

@@ -16,6 +16,7 @@ from jax.core import Tracer
 from hlo_surgery.frameworks.models import as_pytrees, of_pytrees
 from hlo_surgery.lowered_function import Lowered, lower, made_of
 from hlo_surgery.module import Module
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
 from hlo_surgery.requests.in_axes import (
     Key,
@@ -36,9 +37,7 @@ from hlo_surgery.requests.leaves import (
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
 from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.rewriting.results import grouped
-from hlo_surgery.statistics.derived import Statistic, known_for, named
-
-Statistics = Statistic | Mapping[str, Statistic]
+from hlo_surgery.statistics.derived import Statistic, Statistics, known_for, named
 
 
 @dataclass(frozen=True)
@@ -111,12 +110,12 @@ class Asked:
 class AskedFunction:
     """A function that returns gradients, where these are in what it returns, and what is asked."""
 
-    given: Callable[..., Any]
+    given: Function
     pick: Callable[[Any], Any]
     options: Options
 
     @cached_property
-    def fun(self) -> Callable[..., Any]:
+    def fun(self) -> Function:
         """The function, of pytrees."""
         return of_pytrees(self.given)
 

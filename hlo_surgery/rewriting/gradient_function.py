@@ -12,7 +12,7 @@ from hlo_surgery.frameworks.models import as_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import among_devices, run_as_function, running_here, telling
 from hlo_surgery.module import Module
-from hlo_surgery.public_function import public
+from hlo_surgery.public_function import Function, public
 from hlo_surgery.requests.leaves import (
     as_returned,
     check_flags,
@@ -55,7 +55,7 @@ class Rewritten:
         return self.module.plan
 
     @cached_property
-    def run(self) -> Callable[..., Any]:
+    def run(self) -> Function:
         """What the function returns, and the statistics, of flat arrays.
 
         XLA computes once what module and function both do, as far as no host call lies before it.
@@ -83,9 +83,7 @@ class WithStatistics:
     `jax.jit` would trace.
     """
 
-    def __init__(
-        self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options
-    ) -> None:
+    def __init__(self, fun: Function, pick: Callable[[Any], Any], options: Options) -> None:
         self.asked_function = AskedFunction(fun, pick, options)
         self._axes: dict[Any, dict[int, int]] = {}
         self._rewritten: dict[Any, Rewritten] = {}

@@ -53,7 +53,7 @@ from hlo_surgery.rewriting.diagnostics import (
 from hlo_surgery.rewriting.plan import OutputPlan, Plan
 from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
-from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
+from hlo_surgery.statistics.derived import Derived, Statistics, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
 
@@ -116,7 +116,7 @@ def rewrite_module(
     module: Source,
     *,
     batch: Batch,
-    statistics: Statistic | Mapping[str, Statistic],
+    statistics: Statistics,
     gradients: Sequence[str | int] | None = None,
     loss: str | int | None = None,
     loss_reduction: LossReduction = "mean",
@@ -222,7 +222,7 @@ def _platform(plan: Plan, request: Request) -> str | None:
 def explain_module(
     module: Source,
     *,
-    statistics: Statistic | Mapping[str, Statistic] | None = None,
+    statistics: Statistics | None = None,
     **keywords: Any,
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""

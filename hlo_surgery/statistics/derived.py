@@ -77,7 +77,7 @@ def number(statistic: str, name: str, value: Any) -> Number:
 
 
 def integer(statistic: str, what: str, value: Any, least: int, most: float = math.inf) -> int:
-    """An integer of any library, as Python's; ValueError, which says `what` it is, out of a range."""
+    """An integer of any library, as Python's; else ValueError, which says `what` it is."""
     found = integer_of(value)
     if found is None or not least <= found <= most:
         raise ValueError(f"{statistic} takes an integer {what}, not {value!r}")
@@ -221,6 +221,8 @@ class Derived:
 
 
 Statistic = MeanOf | PerExampleGradients | Derived
+# As they are asked for: one, or several by name.
+Statistics = Statistic | Mapping[str, Statistic]
 
 
 def known_for(statistic: Statistic, gradient: Any) -> Statistic:
@@ -297,7 +299,7 @@ def called(statistic: str, per: Per, *arguments: str, default: bool = True) -> s
     return f"{statistic}({said})" if said else statistic
 
 
-def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:
+def named(statistics: Statistics) -> dict[str, Statistic]:
     """One statistic under its own name, or a dict as it is. Raises TypeError for anything else."""
     if isinstance(statistics, Statistic):
         return {statistics.name: statistics}

@@ -20,7 +20,7 @@ from hlo_surgery.targets.times import (
     seconds_at_peak,
     without_estimate,
 )
-from hlo_surgery.targets.trip_counts import Executed, executed
+from hlo_surgery.targets.trip_counts import Counts, Executed, executed
 
 # Cycles a second: peak FLOP/s over those of a cycle, 128 x 128 (v6e: 256 x 256) multiplications in
 # each matrix unit.
@@ -61,9 +61,9 @@ class Cost:
     roofline_seconds: float | None
     estimated_cycles: float | None
     estimated_seconds: float | None
-    without_estimate: dict[str, int | None]
+    without_estimate: Counts
     unknown_loops: int
-    collectives: dict[str, int | None]
+    collectives: Counts
     staircase: tuple[Step, ...]
     kernels: int | None = None
 

@@ -27,7 +27,7 @@ from hlo_surgery.targets.executed import (
     moves_nothing,
 )
 from hlo_surgery.targets.program import Array, Computation, Instruction, Program, arrays
-from hlo_surgery.targets.trip_counts import Block, Executed, entry, summed
+from hlo_surgery.targets.trip_counts import Block, Counts, Executed, entry, summed
 
 COLLECTIVES = (
     *("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"),
@@ -35,7 +35,7 @@ COLLECTIVES = (
 )
 
 
-def collectives(program: Program, runs: Iterable[Executed]) -> dict[str, int | None]:
+def collectives(program: Program, runs: Iterable[Executed]) -> Counts:
     """The runs of each kind, None if unknown.
 
     One that is spread over several fusions, as on TPU, is known by its channel.
@@ -202,7 +202,7 @@ def _repeated(program: Program, body: Block, rounds: int | None, clock: Clock) -
     return second
 
 
-def without_estimate(program: Program, runs: Iterable[Executed]) -> dict[str, int | None]:
+def without_estimate(program: Program, runs: Iterable[Executed]) -> Counts:
     """What has no estimate, and its runs, None if unknown: by opcode, or custom call target."""
     lacking = (each for each in runs if _lacks_estimate(program, each.instruction))
     return summed((_label(program, each.instruction), each.times) for each in lacking)

@@ -15,6 +15,8 @@ from hlo_surgery.targets.program import Array, Computation, Instruction, Program
 # An integer (a predicate is 0 or 1), None where an argument decides it, or a tuple of these.
 Known = int | None | tuple["Known", ...]
 ValueOf = Callable[[str], Known]
+# Runs by kind, None where data decides.
+Counts = dict[str, int | None]
 
 RENAMES = frozenset(["copy", "bitcast", "reshape", "opt-barrier", "copy-start", "copy-done"])
 COMPARISONS = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne"}
@@ -137,13 +139,13 @@ def runs_of(block: Block, times: int | None = 1) -> Iterator[Executed]:
             yield from runs_of(inside, all_times)
 
 
-def summed(runs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
+def summed(runs: Iterable[tuple[str, int | None]]) -> Counts:
     """The runs of each kind together, None where one of them is unknown.
 
     >>> summed([("sort", 2), ("gather", 1), ("sort", 3), ("gather", None)])
     {'sort': 5, 'gather': None}
     """
-    total = dict[str, int | None]()
+    total = Counts()
     for kind, times in runs:
         before = total.get(kind, 0)
         total[kind] = None if before is None or times is None else before + times

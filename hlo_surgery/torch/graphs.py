@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from hlo_surgery.public_function import Function
 from hlo_surgery.torch.aten import TABLE
 from hlo_surgery.torch.modules import Held
 from hlo_surgery.torch.pytorch import (
@@ -38,7 +39,7 @@ class Graph(NamedTuple):
 
 
 def gradient_graph(
-    module: Any, loss: Callable[..., Any], held: Held, arrays: Sequence[Any], call: Any
+    module: Any, loss: Function, held: Held, arrays: Sequence[Any], call: Any
 ) -> Graph:
     """The graph of the loss' gradient; `call(loss, module, arrays)` is the loss of these arrays.
 
@@ -78,7 +79,7 @@ def _is_taken_apart(op: Any) -> bool:
     return str(op) not in TABLE and (not draws or op is aten.native_dropout.default)
 
 
-def _traced(function: Callable[..., Any], inputs: Sequence[Any], table: Any) -> Any:
+def _traced(function: Function, inputs: Sequence[Any], table: Any) -> Any:
     trace = make_fx(
         function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True
     )
@@ -97,9 +98,7 @@ class _Loss(Module):
         return self.calls[0](self.module)
 
 
-def _gradient(
-    module: Any, loss: Callable[..., Any], held: Held, call: Any
-) -> Callable[..., list[Any]]:
+def _gradient(module: Any, loss: Function, held: Held, call: Any) -> Callable[..., list[Any]]:
     """The loss, its gradients and the buffers, of all that it rests on."""
 
     def gradient(*flat: Any) -> list[Any]:
@@ -135,7 +134,7 @@ def check_loss(value: Any) -> None:
         )
 
 
-def _run(graph: Any, names: list[str]) -> Callable[..., Any]:
+def _run(graph: Any, names: list[str]) -> Function:
     """The graph as a function that takes its constants as well, behind its inputs."""
 
     def run(*flat: Any) -> Any:

@@ -1,11 +1,11 @@
 """Lines: which line of the user's made each operator of a traced graph, forward and backward."""
 
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.public_function import Function
 from hlo_surgery.torch.pytorch import (
     DispatchMode,
     backward_number,
@@ -82,7 +82,7 @@ def _user_line(lines: list[Line]) -> tuple[str, str]:
     return f"{path}:{number}", within
 
 
-def at_lines(lines: list[Line], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def at_lines(lines: list[Line], function: Function, *args: Any, **kwargs: Any) -> Any:
     """Call the function as if it were called at these lines, so that JAX finds them for its own."""
     if not lines:
         return function(*args, **kwargs)
@@ -90,7 +90,7 @@ def at_lines(lines: list[Line], function: Callable[..., Any], *args: Any, **kwar
     return at_lines(outer, _calling_at(inner), function, *args, **kwargs)
 
 
-def _calling_at(line: Line) -> Callable[..., Any]:
+def _calling_at(line: Line) -> Function:
     """What calls a function from this line."""
     return FunctionType(CALL.replace(co_filename=line.path, co_firstlineno=line.number), {})
 

@@ -2,7 +2,7 @@
 as their arguments or their module need it.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 import hlo_surgery.api as jax_api
 from hlo_surgery.declaring import constant
-from hlo_surgery.rewriting.asked_function import Statistics
+from hlo_surgery.public_function import Function
 from hlo_surgery.rewriting.gradient_function import WithStatistics
 from hlo_surgery.rewriting.plan import Plan
+from hlo_surgery.statistics.derived import Statistics
 from hlo_surgery.torch.draws import drawn
 from hlo_surgery.torch.evaluation import evaluated
 from hlo_surgery.torch.graphs import Graph, gradient_graph
@@ -23,7 +24,7 @@ from hlo_surgery.torch.tensors import as_array, as_tensors
 
 def grad(
     module: Any,
-    loss: Callable[..., Any],
+    loss: Function,
     *,
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
@@ -64,7 +65,7 @@ def grad(
 
 def value_and_grad(
     module: Any,
-    loss: Callable[..., Any],
+    loss: Function,
     *,
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
@@ -96,7 +97,7 @@ class TorchGradient:
     def __init__(
         self,
         module: Any,
-        loss: Callable[..., Any],
+        loss: Function,
         batch_argnums: int | Sequence[int] | None,
         statistics: Statistics,
         options: dict[str, Any],
@@ -153,7 +154,7 @@ class TorchGradient:
         return held, traced, (*arrays, trained, given, graph.constants, drawn(graph.nodes))
 
     def _trace(self, held: Held, leaves: list[Any], tree: Any, args: Sequence[Any]) -> Traced:
-        def call(loss: Callable[..., Any], module: Any, arrays: Sequence[Any]) -> Any:
+        def call(loss: Function, module: Any, arrays: Sequence[Any]) -> Any:
             given = iter(arrays)
             whole = (next(given) if _is_tensor(leaf) else leaf for leaf in leaves)
             return loss(module, *tree.unflatten(whole))
