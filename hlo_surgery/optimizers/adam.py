@@ -29,7 +29,7 @@ from jax import Array
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
-from hlo_surgery.optimizers.learning_rates import LearningRate, check_bound, check_decay, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_bound, check_decays, stepping
 from hlo_surgery.optimizers.required import (
     Given,
     Needed,
@@ -114,7 +114,8 @@ def micro_adam(
     'second_moment'
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(Moment(_mean_square), constants, learning_rate, weight_decay)
+    moment = Moment(lambda _, given: given["second_moment"])
+    return _optimizer(moment, constants, learning_rate, weight_decay)
 
 
 def micro_adam_var(
@@ -143,8 +144,7 @@ def micro_adam_var(
     -0.0354
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    moment = Moment(_variance, is_estimate=True)
-    return _optimizer(moment, constants, learning_rate, weight_decay)
+    return _optimizer(_estimated(estimators.variance), constants, learning_rate, weight_decay)
 
 
 def micro_adam_msq(
@@ -174,8 +174,7 @@ def micro_adam_msq(
     -0.1155
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    moment = Moment(_mean_squared, is_estimate=True)
-    return _optimizer(moment, constants, learning_rate, weight_decay)
+    return _optimizer(_estimated(estimators.mean_squared), constants, learning_rate, weight_decay)
 
 
 def squared_mean(gradient: Any, given: Given) -> Any:
@@ -186,31 +185,15 @@ def squared_mean(gradient: Any, given: Given) -> Any:
 OF_THE_MEAN = Moment(squared_mean, {})
 
 
-def _mean_square(gradient: Any, given: Given) -> Any:
-    return given["second_moment"]
+def _estimated(estimator: Callable[..., Any]) -> Moment:
+    """An unbiased estimate; of fewer than two examples there is none worth keeping."""
 
+    def of(gradient: Any, given: Given) -> Any:
+        size = batch_size(given)
+        size = max(size, 2) if isinstance(size, int) else jnp.maximum(size, 2)
+        return estimator(squared_mean(gradient, given), given["second_moment"], size)
 
-def _variance(gradient: Any, given: Given) -> Any:
-    return estimators.variance(
-        squared_mean(gradient, given), given["second_moment"], _two_or_more(given)
-    )
-
-
-def _mean_squared(gradient: Any, given: Given) -> Any:
-    return estimators.mean_squared(
-        squared_mean(gradient, given), given["second_moment"], _two_or_more(given)
-    )
-
-
-def _two_or_more(given: Given) -> estimators.BatchSize:
-    """The number of examples, where it is at least two; fewer have no estimate worth keeping."""
-    size = batch_size(given)
-    return max(size, 2) if isinstance(size, int) else jnp.maximum(size, 2)
-
-
-def of_gradients(constants: AdamConstants) -> StatisticsTransformation:
-    """Adam's directions from gradients of any kind, without a learning rate."""
-    return _averaging(OF_THE_MEAN, constants)
+    return Moment(of, is_estimate=True)
 
 
 def _optimizer(
@@ -220,13 +203,13 @@ def _optimizer(
     weight_decay: LearningRate,
 ) -> StatisticsTransformation:
     steps = stepping(learning_rate, weight_decay)
-    return chained(moment.statistics, _averaging(moment, constants), *steps)
+    return chained(moment.statistics, averaging(moment, constants), *steps)
 
 
-def _averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransformation:
+def averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransformation:
+    """Adam's directions, without a learning rate."""
     b1, b2, eps, eps_root, clip_norm, max_ratio = constants
-    check_decay("b1", b1)
-    check_decay("b2", b2)
+    check_decays(b1=b1, b2=b2)
     check_bound("clip_norm", clip_norm)
     check_bound("max_ratio", max_ratio)
 
@@ -237,12 +220,13 @@ def _averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransforma
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
         m = ema_update(state.m, gradient, b1)
         v = ema_update(state.v, moment.of(gradient, given), b2)
-        if moment.is_estimate:  # One example alone, as a short last batch may be, has none.
-            v = where(jnp.asarray(batch_size(given)) >= 2, v, state.v)
+        if not moment.is_estimate:
+            return jax.tree.map(divided, ema_value(m), ema_value(v)), AdamState(m, v)
+        # One example alone, as a short last batch may be, has none.
+        v = where(jnp.asarray(batch_size(given)) >= 2, v, state.v)
         directions = jax.tree.map(divided, ema_value(m), ema_value(v))
-        if moment.is_estimate:  # Before the first one nothing is known to divide by: no step.
-            directions = jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions)
-        return directions, AdamState(m, v)
+        # Before the first one nothing is known to divide by: no step.
+        return jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions), AdamState(m, v)
 
     def divided(m: Array, v: Array) -> Array:
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps

@@ -3,7 +3,7 @@
 Accumulation: an optimizer that steps every k microbatches, with the statistics of them all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -136,7 +136,10 @@ def asked(optimizer: Any, params: Any) -> Answer:
     found: dict[str, Statistic] = {}
     state = jax.eval_shape(optimizer.init, params)
     kinds = _kinds(state)
-    _refuse_undriven(kinds)
+    if "DifferentiallyPrivateAggregateState" in kinds:
+        raise TypeError(OF_EXAMPLES)
+    for kind in UNDRIVEN.keys() & kinds:
+        raise TypeError(TAKES_MORE.format(UNDRIVEN[kind]))
     while True:
         try:
             return _answer(optimizer, found, state, params)
@@ -180,11 +183,10 @@ def _answer(optimizer: Any, statistics: Needed, state: Any, params: Any) -> Answ
 
 def _climbs(optimizer: Any, answer: Answer, params: Any) -> bool:
     """Whether updates climb that are neither the gradient itself nor as an optimizer made them."""
-    changed = answer.is_changed
-    return any(changed) and any(
-        c and up
-        for c, up in zip(changed, climbing(optimizer, answer.statistics, params), strict=False)
-    )
+    if not any(answer.is_changed):
+        return False
+    ups = climbing(optimizer, answer.statistics, params)
+    return any(changed and up for changed, up in zip(answer.is_changed, ups, strict=False))
 
 
 def _kinds(state: Any) -> list[str]:
@@ -197,15 +199,6 @@ def _kinds(state: Any) -> list[str]:
 
     jax.tree.leaves(state, is_leaf=note)
     return kinds
-
-
-def _refuse_undriven(kinds: Sequence[str]) -> None:
-    """Raises TypeError where a part of the optimizer takes what no step has."""
-    if "DifferentiallyPrivateAggregateState" in kinds:
-        raise TypeError(OF_EXAMPLES)
-    for kind in kinds:
-        if kind in UNDRIVEN:
-            raise TypeError(TAKES_MORE.format(UNDRIVEN[kind]))
 
 
 class AccumulationState(NamedTuple):

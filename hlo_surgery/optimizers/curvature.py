@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
-from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_decays, stepping
 from hlo_surgery.optimizers.required import (
     Given,
     StatisticsTransformation,
@@ -67,12 +67,10 @@ def with_curvature(opt_state: Any, curvature: Any) -> Any:
     [-0.05000000074505806, -0.10000000149011612]
     """
     said = "that take curvature, not one; it is of an optimizer with one sophia or kfac"
-    only_state(opt_state, _takes, said)
-    return jax.tree.map(lambda x: x.told(curvature) if _takes(x) else x, opt_state, is_leaf=_takes)
-
-
-def _takes(x: Any) -> bool:
-    return isinstance(x, TakesCurvature)
+    own = only_state(opt_state, TakesCurvature, said)
+    return jax.tree.map(
+        lambda x: x.told(curvature) if x is own else x, opt_state, is_leaf=lambda x: x is own
+    )
 
 
 def inverses_of(found: Any, damping: Array) -> Any:
@@ -176,8 +174,7 @@ def kfac(
     >>> jnp.round(updates, 2).tolist()  # the gradient 2 I, between two factors 2 I
     [[-0.5, -0.0], [-0.0, -0.5]]
     """
-    check_decay("b1", b1)
-    check_decay("b2", b2)
+    check_decays(b1=b1, b2=b2)
     positive("kfac", "damping", damping)
 
     def init(params: Any) -> KfacState:
@@ -237,8 +234,7 @@ def sophia(
     >>> sophia(1e-3).required_statistics
     {}
     """
-    check_decay("b1", b1)
-    check_decay("b2", b2)
+    check_decays(b1=b1, b2=b2)
     positive("sophia", "gamma", gamma)
     positive("sophia", "eps", eps)
 

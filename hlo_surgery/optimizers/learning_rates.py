@@ -21,22 +21,22 @@ from hlo_surgery.statistics.derived import as_float, positive
 
 def check_rate(name: str, rate: Any) -> None:
     """Raises ValueError for what is neither a schedule nor a finite number, at least 0."""
-    if callable(rate) or isinstance(rate, Tracer):
-        return
-    if not 0 <= as_float(rate) < math.inf:
+    known = not callable(rate) and not isinstance(rate, Tracer)
+    if known and not 0 <= as_float(rate) < math.inf:
         raise ValueError(
             f"{name} is {rate!r}; it is a finite number, at least 0, or a schedule: a function of "
             "the number of steps so far"
         )
 
 
-def check_decay(name: str, decay: Any) -> None:
+def check_decays(**decays: Any) -> None:
     """Raises ValueError for what is no weight of the past in an average."""
-    if not isinstance(decay, Tracer) and not 0 <= as_float(decay) < 1:
-        raise ValueError(
-            f"{name} is {decay!r}; it is how much of an average stays at each step, a number from "
-            "0 to below 1"
-        )
+    for name, decay in decays.items():
+        if not isinstance(decay, Tracer) and not 0 <= as_float(decay) < 1:
+            raise ValueError(
+                f"{name} is {decay!r}; it is how much of an average stays at each step, a number "
+                "from 0 to below 1"
+            )
 
 
 def check_bound(name: str, bound: Any) -> None:
@@ -88,11 +88,10 @@ def stepping(learning_rate: LearningRate, weight_decay: LearningRate) -> list[An
     """What makes steps of directions; without weight decay `update` needs no parameters."""
     check_rate("learning_rate", learning_rate)
     check_rate("weight_decay", weight_decay)
-    decays = not isinstance(weight_decay, int | float) or weight_decay != 0
-    return [
-        optax.scale_by_learning_rate(learning_rate),
-        *([_decaying(weight_decay)] if decays else []),
-    ]
+    steps: list[Any] = [optax.scale_by_learning_rate(learning_rate)]
+    if not isinstance(weight_decay, int | float) or weight_decay:
+        steps.append(_decaying(weight_decay))
+    return steps
 
 
 def _decaying(weight_decay: LearningRate) -> optax.GradientTransformation:
@@ -116,6 +115,4 @@ def _decaying(weight_decay: LearningRate) -> optax.GradientTransformation:
 def summing(momentum: float) -> optax.GradientTransformation:
     """`optax.trace`, in at least float32."""
     trace = optax.trace(momentum)
-    return optax.GradientTransformation(
-        lambda params: trace.init(widened_tree(params)), trace.update
-    )
+    return trace._replace(init=lambda params: trace.init(widened_tree(params)))

@@ -14,11 +14,11 @@ from jax.core import Tracer
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.adam import SECOND_MOMENT, squared_mean
-from hlo_surgery.optimizers.learning_rates import check_decay
+from hlo_surgery.optimizers.learning_rates import check_decays
 from hlo_surgery.optimizers.required import (
     Given,
     StatisticsTransformation,
-    is_masked,
+    holds_masked,
     only_state,
     where,
     with_statistics,
@@ -49,7 +49,7 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
     ['averages']
     """
 
-    check_decay("b2", b2)
+    check_decays(b2=b2)
 
     def init(params: Any) -> MomentsState:
         zeros = jax.tree.map(jnp.real, params)
@@ -93,27 +93,22 @@ def tracked_moments(
     >>> [float(found[name]) for name in ("mean_squared", "variance", "ratio", "ratio_of_means")]
     [-3.0, 8.0, -0.75, -0.75]
     """
-    state = only_state(
-        opt_state,
-        lambda x: isinstance(x, MomentsState),
-        "of track_moments; chain one before the optimizer",
-    )
+    state = only_state(opt_state, MomentsState, "of track_moments; chain one before the optimizer")
     nu_adam, nu_micro, inverse = ema_value(state.averages)
     size = _size(inverse, batch_size)
     squared = estimators.mean_squared(nu_adam, nu_micro, size)
     spread = estimators.variance(nu_adam, nu_micro, size)
     ratio = estimators.moment_ratio(nu_adam, nu_micro, size, effective_batch_size)
-    means = _overall_mean(squared), _overall_mean(spread)
+    mean, deviation = (_overall_mean(tree) for tree in (squared, spread))
+    effective = size if effective_batch_size is None else effective_batch_size
     return {
         "mean_squared": estimators.leaf_medians(squared),
         "variance": estimators.leaf_medians(spread),
         "ratio": estimators.leaf_medians(ratio),
         "ratio_median": estimators.global_median(ratio),
-        "mean_squared_mean": means[0],
-        "variance_mean": means[1],
-        "ratio_of_means": (size if effective_batch_size is None else effective_batch_size)
-        * means[0]
-        / means[1],
+        "mean_squared_mean": mean,
+        "variance_mean": deviation,
+        "ratio_of_means": effective * mean / deviation,
     }
 
 
@@ -165,7 +160,7 @@ def track_noise_scale(
     >>> [round(float(x), 4) for x in tracked_noise_scale(state)]
     [2.0, 3.0]
     """
-    check_decay("decay", decay)
+    check_decays(decay=decay)
     if per not in tuple(STATISTICS):
         raise ValueError(f"track_noise_scale takes a per of {' or '.join(STATISTICS)}, not {per!r}")
     statistic = STATISTICS[per]
@@ -176,7 +171,7 @@ def track_noise_scale(
     def update(
         updates: Any, state: NoiseScaleState, params: Any, given: Given
     ) -> tuple[Any, NoiseScaleState]:
-        if per == "global" and any(map(is_masked, jax.tree.leaves(updates, is_leaf=is_masked))):
+        if per == "global" and holds_masked(updates):
             raise ValueError(
                 "track_noise_scale is of all parameters, and optax.masked hides some: "
                 "chain it outside of the mask, or ask for per='parameter'"
@@ -202,9 +197,5 @@ def tracked_noise_scale(opt_state: Any) -> Any:
     >>> float(tracked_noise_scale(state).ratio)
     nan
     """
-    state = only_state(
-        opt_state,
-        lambda x: isinstance(x, NoiseScaleState),
-        "of track_noise_scale; chain one before the optimizer",
-    )
-    return ema_value(state.averages)
+    of = "of track_noise_scale; chain one before the optimizer"
+    return ema_value(only_state(opt_state, NoiseScaleState, of).averages)

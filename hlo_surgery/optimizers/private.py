@@ -15,17 +15,18 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from hlo_surgery.optimizers.adam import AdamConstants, of_gradients
+from hlo_surgery.optimizers.adam import OF_THE_MEAN, AdamConstants, averaging
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping, summing
 from hlo_surgery.optimizers.required import (
     Given,
     StatisticsTransformation,
     batch_size,
     chained,
-    is_masked,
+    holds_masked,
     with_statistics,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
+from hlo_surgery.requests.leaves import is_key
 from hlo_surgery.requests.request import group_labels
 from hlo_surgery.statistics.derived import Per, Statistic, positive
 from hlo_surgery.statistics.weighted import clipped_mean
@@ -41,7 +42,7 @@ def key_of(seed: Seed) -> tuple[Any, Any]:
     A number from 0 to 2**64 - 1, the 8 bytes of one, or a key of `jax.random`. Raises TypeError and
     ValueError for another seed.
     """
-    if isinstance(seed, Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+    if is_key(seed):
         return _one_key(seed)
     if isinstance(seed, Array | np.ndarray) and seed.ndim == 1 and seed.dtype == jnp.uint32:
         return _one_key(jax.random.wrap_key_data(seed))
@@ -155,7 +156,11 @@ def private_gradient(
     # Without noise nothing is private.
     has_noise = isinstance(multiplier, Tracer) or float(multiplier) > 0
     divides_by_its_size = has_noise and expected_batch_size is None
-    groups = per if isinstance(per, str) else (jax.tree.structure(per), tuple(_labels(per)))
+    groups = (
+        per
+        if isinstance(per, str)
+        else (jax.tree.structure(per), tuple(group_labels(SUBJECT, per)))
+    )
     statistics = {"clipped_mean": _clipped_mean(limit, groups, nan_safe)}
 
     def init(params: Any) -> PrivateState:
@@ -224,7 +229,7 @@ def dp_adam(
     """
     bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
     private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
-    adam = of_gradients(AdamConstants(b1, b2, eps, eps_root, None))
+    adam = averaging(OF_THE_MEAN, AdamConstants(b1, b2, eps, eps_root, None))
     return chained(
         private.required_statistics, private, adam, *stepping(learning_rate, weight_decay)
     )
@@ -248,17 +253,13 @@ def _groups(per: Per, means: Any) -> int:
     if per == "global":
         return 1
     if per != "parameter":
-        return len(set(_labels(per)))
-    if any(map(is_masked, jax.tree.leaves(means, is_leaf=is_masked))):
+        return len(set(group_labels(SUBJECT, per)))
+    if holds_masked(means):
         raise ValueError(
             'per="parameter" does not tell how many groups others clip: pass the pytree of all '
             "parameters"
         )
     return len(jax.tree.leaves(means))
-
-
-def _labels(per: Per) -> list[str]:
-    return group_labels(SUBJECT, per)
 
 
 @cache

@@ -44,8 +44,10 @@ def _moved(optimizer: Any, statistics: Needed, params: Any, sign: int) -> list[A
     """The sum of the first updates by a gradient of `sign` everywhere."""
     update: Any = optax.with_extra_args_support(optimizer).update
     gradient = jax.tree.map(lambda p: jnp.full_like(p, sign), params)
+    # Of examples that are all alike.
     given = {
-        name: _of_equal_examples(statistic, gradient) for name, statistic in statistics.items()
+        name: jax.tree.map(s.phi, gradient) if isinstance(s, MeanOf) else gradient
+        for name, s in statistics.items()
     }
     state, total = optimizer.init(params), jax.tree.map(jnp.zeros_like, params)
     for _ in range(STEPS):
@@ -54,10 +56,6 @@ def _moved(optimizer: Any, statistics: Needed, params: Any, sign: int) -> list[A
         )
         total = jax.tree.map(jnp.add, total, updates)
     return jax.tree.leaves(total)
-
-
-def _of_equal_examples(statistic: Statistic, gradient: Any) -> Any:
-    return jax.tree.map(statistic.phi, gradient) if isinstance(statistic, MeanOf) else gradient
 
 
 Update = Callable[..., tuple[Any, Any]]
@@ -103,8 +101,8 @@ def with_statistics(
     return _needing(statistics, init, checked)
 
 
-def _needing(statistics: Needed, init: Any, update: Any) -> StatisticsTransformation:
-    made = StatisticsTransformation(init, update)
+def _needing(statistics: Needed, *made_of: Any) -> StatisticsTransformation:
+    made = StatisticsTransformation(*made_of)
     made.required_statistics = dict(statistics)
     return made
 
@@ -227,6 +225,11 @@ def is_masked(x: Any) -> bool:
     return isinstance(x, optax.MaskedNode)
 
 
+def holds_masked(tree: Any) -> bool:
+    """Whether it has taken some leaf."""
+    return any(map(is_masked, jax.tree.leaves(tree, is_leaf=is_masked)))
+
+
 def _masked_like(statistic: Statistic, name: str, updates: Any, found: Any) -> Any:
     """What was found without the leaves that `optax.masked` has taken from the updates. Raises
     ValueError where it is no pytree like them, and ought to be.
@@ -244,11 +247,12 @@ def _masked_like(statistic: Statistic, name: str, updates: Any, found: Any) -> A
     return without_masked(updates, found, fits, wrong)
 
 
-def only_state(opt_state: Any, is_own: Callable[[Any], bool], of: str) -> Any:
+def only_state(opt_state: Any, kind: Any, of: str) -> Any:
     """The one of a kind within an optimizer's state. Raises ValueError where there is not just one,
     `of` what says how to come by it.
     """
-    found = [x for x in jax.tree.leaves(opt_state, is_leaf=is_own) if is_own(x)]
+    leaves = jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kind))
+    found = [x for x in leaves if isinstance(x, kind)]
     if len(found) != 1:
         raise ValueError(f"the state has {len(found)} {of}")
     return found[0]
@@ -260,9 +264,11 @@ def without_masked(updates: Any, found: Any, fits: Callable[[Any, Any], bool], w
     """
 
     def kept(update: Any, own: Any) -> Any:
-        if not is_masked(update) and not fits(update, own):
-            raise ValueError
-        return update if is_masked(update) else own
+        if is_masked(update):
+            return update
+        if fits(update, own):
+            return own
+        raise ValueError
 
     try:
         return jax.tree.map(kept, updates, found, is_leaf=is_masked)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
-from hlo_surgery.optimizers.learning_rates import LearningRate, check_decay, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_decays, stepping
 from hlo_surgery.optimizers.required import (
     Given,
     Needed,
@@ -73,7 +73,7 @@ def _optimizer(
     b1: float,
     steps: list[Any],
 ) -> StatisticsTransformation:
-    check_decay("b1", b1)
+    check_decays(b1=b1)
 
     def update(updates: Any, state: EMAState, params: Any, given: Given) -> tuple[Any, EMAState]:
         m = ema_update(state, averaged(updates, given), b1)
