@@ -173,8 +173,8 @@ def _print_rewritten(module: Module, rewritten: Module, folded: int | None, out:
     aside = out == "-"
     if rewritten.plan is not None:
         print_text(rewritten.plan.taken(), stderr=aside)
-        if rewritten.plan.unnamed:
-            print_text(rewritten.plan.beside_batch(), "yellow", stderr=aside)
+        for each in rewritten.plan.beside_batch():
+            print_text(each, "yellow", stderr=aside)
     if not aside:
         added = counted(len(rewritten.outputs) - len(module.outputs), "statistic")
         more = added if folded is None else _folded(folded)

@@ -216,13 +216,9 @@ def print_plan(plan: Plan) -> None:
         print_text(str(plan))
         return
     print_text(plan.head(), "italic")
-    for each in plan.given():
+    for each in plan.notes():
         print_text(each, "yellow")
     console().print(table)
-    if plan.others:
-        print_text(plan.taken())
-    if plan.unnamed:
-        print_text(plan.beside_batch(), "yellow")
     for each in plan.totals():
         print_text(each)
 

@@ -134,7 +134,7 @@ class TrainStep:
         params = trained(model)
         self._check_floats(model, params, opt_state)
         required = statistics_of_steps(self.optimizer, params)
-        size, number = self._batch_size(given), self._divisor(given)
+        size, number = self._counts(given)
         (value, gradient), found = self._gradient(required, shards)(model, *rest, **named)
         if self.options["loss_reduction"] == "sum":
             gradient = jax.tree.map(lambda g: (g / number).astype(g.dtype), gradient)
@@ -186,29 +186,20 @@ class TrainStep:
         }
         return value_and_grad(self.loss, statistics=statistics, **options)
 
-    def _batch_size(self, given: Given) -> Any:
-        """How many examples there are, or how many of them are real."""
-        size, flags = self._size(given), self._flags(given)
-        return size if flags is None else jnp.sum(flags == 1, dtype=jnp.int32)
-
-    def _divisor(self, given: Given) -> Any:
-        """What makes a sum a mean: 1 where no example is real, NaN where flags are none."""
-        flags = self._flags(given)
-        return self._size(given) if flags is None else flags_and_count(jnp.float32, flags)[1]
-
-    def _flags(self, given: Given) -> Any:
+    def _counts(self, given: Given) -> tuple[Any, Any]:
+        """How many examples there are, or are real, and what makes a sum a mean: 1 where no example
+        is real, NaN where flags are none.
+        """
         is_real, (model, rest, named) = self.options.get("is_real"), given
-        return None if is_real is None else flags_among(is_real, (model, *rest), named)
-
-    def _size(self, given: Given) -> int:
+        flags = None if is_real is None else flags_among(is_real, (model, *rest), named)
         arrays, axes = self._examples(given)
-        if not axes:
-            return self._flags(given).shape[0]
         sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
-        count = example_count(sizes, self.options["rows_per_example"])
-        if count == 0:
+        size = example_count(sizes, self.options["rows_per_example"]) if sizes else None
+        if size == 0:
             raise ValueError("the batch arguments hold no examples; they must hold at least one")
-        return count
+        if flags is None:
+            return size, size
+        return jnp.sum(flags == 1, dtype=jnp.int32), flags_and_count(jnp.float32, flags)[1]
 
     def _examples(self, given: Given) -> tuple[list[Any], dict[int, int]]:
         """All arrays among the arguments, and the example axes of the batch's, by number."""

@@ -126,6 +126,7 @@ GRADIENTS = (
     "beside it, from what the contraction sums. "
 )
 COLLAPSED = "All ops of which nothing is said are collapsed into the source lines of the program."
+OF_PLANS = ("site", "tail", "gradient", "statistic")
 KEYS = {
     "line": "source line of the program",
     "site": "contraction over the examples",
@@ -181,25 +182,16 @@ def _refusal(found: Findings) -> Iterable[str]:
 
 def _plan(plan: Plan) -> Iterable[str]:
     yield "<h2>Plan</h2>"
-    for reason in plan.data:
-        yield (
-            '<div class="notice given">taken as constant: '
-            f"<code>{escape(reason.op)}</code> at <code>{escape(reason.where)}</code>: "
-            f"{escape(reason.why)}</div>"
-        )
-    for each in plan.trusted:
-        yield f'<div class="notice given">{escape(str(each))}</div>'
-    if plan.unnamed:
-        yield f'<div class="notice given">{escape(plan.beside_batch())}</div>'
+    for each in plan.notes():
+        yield f'<div class="notice given">{escape(each)}</div>'
     yield f'<div class="tall">{plan_table(plan)}</div>'
 
 
 def _graph(found: Findings) -> Iterable[str]:
     yield "<h2>Program</h2>"
     yield f"<p>{GRADIENTS if found.plan else ''}{COLLAPSED}</p>"
-    missing = {"refusal"} if not found.refused else set[str]()
-    missing |= {"site", "tail", "gradient", "statistic"} if found.plan is None else set()
-    yield keys({kind: words for kind, words in KEYS.items() if kind not in missing})
+    there = {"line", *(["refusal"] if found.refused else []), *(OF_PLANS if found.plan else [])}
+    yield keys({kind: words for kind, words in KEYS.items() if kind in there})
     yield f'<div class="wide">{program_graph(found)}</div>'
 
 
@@ -234,8 +226,9 @@ def _additions(found: Sequence[Addition]) -> Iterable[str]:
 
 def _mlir(addition: Addition) -> str:
     lines = [f"{op.mlir}  // {op.where}" for op in addition.ops[:SHOWN]]
-    more = len(addition.ops) - SHOWN
-    return "\n".join(lines + ([f"... and {more} more: hlo-surgery diff"] if more > 0 else []))
+    if addition.ops[SHOWN:]:
+        lines.append(f"... and {len(addition.ops) - SHOWN} more: hlo-surgery diff")
+    return "\n".join(lines)
 
 
 # What XLA does before anything else, so that both programs are counted alike.
@@ -273,7 +266,8 @@ def _rewritten(
     except Refusal as refusal:
         reasons = _reasons(module, options, refusal)
     try:
-        left: Any = [n for n in _gradients(module, options) if n not in reasons]
+        names = [module.outputs[number].name for number in request_by(module, options).gradients]
+        left: Any = [name for name in names if name not in reasons]
         return rewrite_module(module, **(dict(options) | {"gradients": left})), reasons
     except (Refusal, ValueError, TypeError):
         return None, reasons
@@ -289,10 +283,6 @@ def _reasons(module: Module, options: Mapping[str, Any], refusal: Refusal) -> di
         found = {}
     said = Reason(refusal.why, refusal.op, refusal.where, refusal.help, refusal.library)
     return found or {refusal.output or "all outputs": said}
-
-
-def _gradients(module: Module, options: Mapping[str, Any]) -> list[str]:
-    return [module.outputs[number].name for number in request_by(module, options).gradients]
 
 
 def _costs(modules: Mapping[str, Module], target: str | None) -> tuple[dict[str, Cost], str]:

@@ -21,7 +21,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.report.drawing import Box, curve, height_of, picture, table, text
 from hlo_surgery.report.findings import Addition, Findings, by_reason
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
-from hlo_surgery.rewriting.plan import OutputPlan, Plan, bare, quantity
+from hlo_surgery.rewriting.plan import OutputPlan, Plan, bare, quantity, site_cost
 from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.live_memory import highest
 
@@ -80,7 +80,7 @@ def program_graph(found: Findings) -> str:
 
 def _highlights(boxes: Sequence[Box]) -> str:
     """Style: the curves of the box that the pointer rests on stand out."""
-    rules = (f"svg:has(#{box.name}:hover) .{box.name}{{opacity:1;stroke-width:3}}" for box in boxes)
+    rules = (f"svg:has(#{b.name}:hover) .{b.name}{{opacity:1;stroke-width:3}}" for b in boxes)
     return f"<style>{''.join(rules)}</style>"
 
 
@@ -147,8 +147,7 @@ def _sites(drawn: _Drawn, output: OutputPlan, alike: int) -> list[Box]:
     each = f"{alike} of them, each " if alike > 1 else ""
     for site in output.sites:
         runs = f" × {site.trips}" if site.trips > 1 else ""
-        cost = f"{each}{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
-        words = f"{bare(site.op)}{runs}", site.where, cost
+        words = f"{bare(site.op)}{runs}", site.where, each + site_cost(site)
         boxes.append(drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words))
         drawn.from_lines.append((site.where, boxes[-1], "own"))
         y += boxes[-1].height + GAP
@@ -268,7 +267,7 @@ def _line_works(found: Findings) -> Iterable[tuple[str, Work, Work]]:
     original = found.original.lines
     rewritten = (found.rewritten or SourceProgram({}, 0)).lines
     for where in {**original, **rewritten}:
-        own = original[where].own if where in original else Work()
-        added = rewritten[where].added if where in rewritten else Work()
+        own = original.get(where, Line(where)).own
+        added = rewritten.get(where, Line(where)).added
         if own.bytes or added.bytes:
             yield where, own, added

@@ -87,25 +87,25 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """As notebooks show it."""
-        told = [self.head(), *self.given(), *([self.beside_batch()] if self.unnamed else [])]
+        told = [self.head(), *self.notes()]
         return "".join(f"<p>{escape(line)}</p>" for line in told) + plan_table(self)
 
     def __str__(self) -> str:
-        given = [f"  {each}" for each in self.given()]
-        taken = [f"  {self.taken()}"] if self.others else []
-        beside = [f"  {self.beside_batch()}"] if self.unnamed else []
-        told = [*given, *taken, *beside]
-        return "\n".join([self.head(), *told, *_listed(self.outputs), *self.totals()])
+        notes = [f"  {each}" for each in self.notes()]
+        return "\n".join([self.head(), *notes, *_listed(self.outputs), *self.totals()])
 
     def head(self) -> str:
         """How many examples there are, and how the loss is said to reduce them."""
         said = f"loss reduced by {self.loss_reduction} (taken on trust)"
         return f"{counted(self.batch_size, 'example')}, {said}"
 
-    def given(self) -> list[str]:
-        """What else is given, and not proved: constants of the batch, and what calls do."""
+    def notes(self) -> list[str]:
+        """What else is given, and not proved: constants of the batch, what calls do, and what
+        outputs and arguments count as.
+        """
         data = [f"taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
-        return [*data, *map(str, self.trusted)]
+        taken = [self.taken()] if self.others else []
+        return [*data, *map(str, self.trusted), *taken, *self.beside_batch()]
 
     def taken(self) -> str:
         """Which outputs count as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
@@ -113,14 +113,16 @@ class Plan:
         gradients = f"gradients: {listing([output.name for output in self.outputs])}"
         return gradients + (f"; no gradients: {listing(others)}" if others else "")
 
-    def beside_batch(self) -> str:
+    def beside_batch(self) -> list[str]:
         """Which arguments look like the batch's, and are not named: "the same for all examples: y
         int32[8], with as many rows as there are examples; name what belongs to these (...)".
         """
-        return (
+        if not self.unnamed:
+            return []
+        return [
             f"the same for all examples: {listing(self.unnamed)}, with as many rows as there are "
             "examples; name what belongs to these (batch_argnums, batch, --batch)"
-        )
+        ]
 
     def totals(self) -> list[str]:
         """What each statistic takes, and how many gradients have it from which strategy: "norms:
@@ -129,12 +131,11 @@ class Plan:
         taken = self._taken()
         lines = [f"{n}: {self._share(n)}{_counts(strategies)}" for n, strategies in taken.items()]
         all = {each for own in taken.values() for name in own for each in name.split(" + ")}
-        words = [f"{name}: {said}" for name, said in WORDS.items() if name in all]
         timed = [f"{name} {duration(s).lstrip('+')}" for name, s in self.measured.items()]
-        told = (
-            [f"measured: {', '.join(timed)}; {next(iter(self.measured))} is taken"] if timed else []
-        )
-        return [*lines, *told, *(["; ".join(words)] if words else [])]
+        if timed:
+            lines.append(f"measured: {', '.join(timed)}; {next(iter(self.measured))} is taken")
+        words = [f"{name}: {said}" for name, said in WORDS.items() if name in all]
+        return [*lines, "; ".join(words)] if words else lines
 
     def _taken(self) -> dict[str, list[str]]:
         """By statistic, the strategy of each gradient."""
@@ -165,20 +166,20 @@ def _listed(outputs: Sequence[OutputPlan]) -> list[str]:
 
 
 def _output_text(output: OutputPlan) -> str:
-    lines = [f"  {output.note}"] if output.note else []
-    lines += [
-        f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B"
-        for s in output.sites
+    told = [
+        output.note,
+        *(f"site {site_text(s)}: {site_cost(s)}" for s in output.sites),
+        output.tail and f"tail {' '.join(map(bare, output.tail))}",
+        output.predicted
+        and f"predicted {'; '.join(map(predicted_text, output.predicted.items()))}",
+        f"all examples' gradients at once: {quantity(output.lifted_bytes)}B",
     ]
-    lines += [f"  tail {' '.join(map(bare, output.tail))}"] if output.tail else []
-    lines += (
-        [f"  predicted {'; '.join(map(predicted_text, output.predicted.items()))}"]
-        if output.predicted
-        else []
-    )
-    return "\n".join(
-        [*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"]
-    )
+    return "\n".join(f"  {each}" for each in told if each)
+
+
+def site_cost(site: SitePlan) -> str:
+    """'12.3 kFLOP, 4 kB'."""
+    return f"{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
 
 
 def strategies_text(output: OutputPlan) -> str:
