@@ -49,6 +49,11 @@ class Port:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    @property
+    def kind(self) -> str:
+        """Dtype and shape: "float32[3, 5]"."""
+        return f"{self.dtype}{list(self.shape)}"
+
 
 class Module:
     """A StableHLO module. `plan` says how a rewritten one came about; it is None for any other.

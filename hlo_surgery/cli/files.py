@@ -15,7 +15,8 @@ import numpy as np
 from hlo_surgery.cli.supervision import reading
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.module import Module, Port, load
-from hlo_surgery.verification.inputs import Arrays, draw_inputs, is_inexact
+from hlo_surgery.requests.gradient_outputs import is_inexact
+from hlo_surgery.verification.inputs import Arrays, draw_inputs
 from hlo_surgery.verification.tolerances import Array
 
 
@@ -142,12 +143,11 @@ def _fitting(file: str, array: Array, port: Port) -> Array:
     raw = array.dtype.kind == "V" and array.dtype.names is None
     if raw and port.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
         array = array.view(port.dtype)
-    if array.dtype == np.float32 and is_inexact(port.dtype) and port.dtype.kind == "V":
+    if array.dtype == np.float32 and is_inexact(port) and port.dtype.kind == "V":
         array = array.astype(port.dtype)
     if array.shape != port.shape or array.dtype != port.dtype:
         raise ValueError(
-            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes "
-            f"{port.dtype}{list(port.shape)}"
+            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes {port.kind}"
         )
     return array
 

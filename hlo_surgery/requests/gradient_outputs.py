@@ -53,8 +53,8 @@ class UnclearGradients(ValueError):
         super().__init__(f"which outputs are gradients is not clear: {why}; {_ask(outputs)}{way}")
 
 
-def is_inexact(port: Port) -> bool:
-    """Whether a port holds floats or complex numbers, those that numpy lacks included."""
+def is_inexact(port: Any) -> bool:
+    """Whether a port or array holds floats or complex numbers, those that numpy lacks included."""
     return bool(jnp.issubdtype(port.dtype, jnp.inexact))
 
 
@@ -72,10 +72,9 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
         raise ValueError(
             f"the module has no gradient: no output is a floating-point array (outputs: {listed})"
         )
+    # JAX leaves out arguments on which nothing depends, as where the loss is linear in them.
     if not parameters and len(outputs) == 1:
-        return tuple(
-            outputs
-        )  # JAX leaves out arguments on which nothing depends, as where the loss is linear in them
+        return tuple(outputs)
     updated = updated_arguments(module)
     alike = _outermost(_alike(module, outputs, parameters))
     found = [one for one in alike if updated.isdisjoint(one.outputs)]
@@ -86,9 +85,11 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
         raise UnclearGradients(why, outputs, _first(found, parameters))
     (tree,) = found
     left = {i: p for i, p in outputs.items() if i not in updated}
-    others = [p for i, p in _others(tree, left, parameters).items() if i not in tree.outputs]
+    others = _others(tree, left, parameters).items()
+    others = [port_text(p) for i, p in others if i not in tree.outputs]
     if others:
-        raise UnclearGradients(_beside(tree, others), outputs, tree)
+        why = f"{node_text(tree.node)} is a tree like the arguments, and {listing(others)} may be "
+        raise UnclearGradients(f"{why}gradients as well", outputs, tree)
     return tree.outputs
 
 
@@ -127,32 +128,22 @@ def _alike(module: Module, outputs: Ports, parameters: Ports) -> list[Alike]:
     below_outputs = subtrees({i: output_path(p.name) for i, p in outputs.items()})
     below_arguments = subtrees({i: path_of(p.name) for i, p in parameters.items()})
     known: dict[frozenset[Any], Path] = {}
-    for node, leaves in sorted(below_arguments.items(), key=_depth):
+    for node, leaves in sorted(below_arguments.items(), key=lambda node: len(node[0])):
         known.setdefault(_kinds(leaves, parameters), node)
     zeros = {i for i in outputs if module.returns_zero(i)}
     found: list[Alike] = []
     for node, leaves in below_outputs.items():
         argument = known.get(_kinds(leaves, outputs)) or _but_for(zeros, leaves, outputs, known)
         if argument is not None:
-            found.append(
-                Alike(
-                    node,
-                    argument,
-                    tuple(sorted(leaves.values())),
-                    len(argument) == 1 or () not in leaves,
-                )
-            )
+            is_named = len(argument) == 1 or () not in leaves
+            found.append(Alike(node, argument, tuple(sorted(leaves.values())), is_named))
     return [one for one in found if one.named] or [
         one for one in found if outputs[one.outputs[0]].shape
     ]
 
 
-def _depth(node: tuple[Path, Any]) -> int:
-    return len(node[0])
-
-
 def _kinds(leaves: Mapping[Path, int], ports: Ports) -> frozenset[Any]:
-    return frozenset((path, *kind(ports[number])) for path, number in leaves.items())
+    return frozenset((path, ports[number].kind) for path, number in leaves.items())
 
 
 def _but_for(
@@ -172,11 +163,11 @@ def _but_for(
 
 def _alike_in_order(module: Module, outputs: Ports, parameters: Ports) -> list[Alike]:
     """Without argument names, nodes of outputs whose leaves are like all parameters in order."""
-    wanted = [kind(p) for p in parameters.values()]
+    wanted = [p.kind for p in parameters.values()]
     found: list[Alike] = []
     for node, leaves in subtrees({i: _unnamed_path(p.name, i) for i, p in outputs.items()}).items():
         numbers = tuple(sorted(leaves.values()))
-        alike = [kind(outputs[i]) for i in numbers] == wanted
+        alike = [outputs[i].kind for i in numbers] == wanted
         if alike and (
             not _is_tuple(leaves) or _is_tuple_of_gradients(module, leaves, list(parameters))
         ):
@@ -215,11 +206,6 @@ def _unnamed_path(name: str, number: int) -> Path:
     return path if path[0] == "" else ("", f"[{number}]")
 
 
-def kind(port: Port) -> tuple[tuple[int, ...], str]:
-    """Shape and dtype."""
-    return port.shape, str(port.dtype)
-
-
 def _outermost(found: Sequence[Alike]) -> list[Alike]:
     """Of nodes within one another, the outermost; of those with the same leaves, the first."""
     kept: dict[tuple[int, ...], Alike] = {}
@@ -233,12 +219,12 @@ def _others(tree: Alike, outputs: Ports, parameters: Ports) -> dict[int, Port]:
     """What else may be a gradient: arrays like a parameter that the tree has none of, and what
     stands beside the tree in a larger one like it.
     """
-    kinds = {kind(p) for p in parameters.values() if p.shape and not _is_below(p, tree.argument)}
+    kinds = {p.kind for p in parameters.values() if p.shape and not _is_below(p, tree.argument)}
     node, argument = tree.node, tree.argument
     while len(argument) > 1 and node[-1] == argument[-1]:
         node, argument = node[:-1], argument[:-1]
     inside = subtrees({i: output_path(p.name) for i, p in outputs.items()}).get(node, {}).values()
-    return {i: p for i, p in outputs.items() if kind(p) in kinds or i in inside}
+    return {i: p for i, p in outputs.items() if p.kind in kinds or i in inside}
 
 
 def _is_below(port: Port, node: Path) -> bool:
@@ -260,22 +246,13 @@ def _typed(tree: Alike) -> str:
 
 
 def _which(found: Sequence[Alike], outputs: Ports, batch: Sequence[Port]) -> str:
-    if not found:
-        why = "no outputs form a tree like a tree of the arguments, with its shapes and dtypes"
-        kinds = set(map(kind, outputs.values()))
-        like = [port_text(port) for port in batch if kind(port) in kinds]
-        why += f" (an output is like {listing(like)}: does it hold examples?)" if like else ""
-    else:
+    if found:
         each = [f"{node_text(one.node)} (like {node_text(one.argument)})" for one in found]
-        why = f"the outputs form {len(found)} trees like arguments: {listing(each)}"
-    return why
-
-
-def _beside(tree: Alike, others: Sequence[Port]) -> str:
-    named = listing([port_text(p) for p in others])
-    return (
-        f"{node_text(tree.node)} is a tree like the arguments, and {named} may be gradients as well"
-    )
+        return f"the outputs form {len(found)} trees like arguments: {listing(each)}"
+    kinds = {port.kind for port in outputs.values()}
+    like = [port_text(port) for port in batch if port.kind in kinds]
+    more = f" (an output is like {listing(like)}: does it hold examples?)" if like else ""
+    return f"no outputs form a tree like a tree of the arguments, with its shapes and dtypes{more}"
 
 
 def _updated(names: Sequence[str]) -> str:
@@ -299,7 +276,7 @@ def _ask(outputs: Ports) -> str:
 
 def port_text(port: Port) -> str:
     """Name, dtype and shape: "['w']: float32[3, 5]"."""
-    return f"{port.name}: {port.dtype}{list(port.shape)}"
+    return f"{port.name}: {port.kind}"
 
 
 def node_text(node: Path) -> str:
@@ -323,16 +300,13 @@ def loss_output(module: Module, batch: Collection[int], gradients: Collection[in
         )
     if len(found) > 1:
         listed = listing([f"{i} {port_text(module.outputs[i])}" for i in found])
+        names = [module.outputs[i].name for i in found]
+        likely = next((name for name in names if "loss" in name.lower()), names[0])
         raise ValueError(
             f"which output is the loss is not clear: {listed}; name it in loss=... (--loss), "
-            f"such as loss={json.dumps(module.outputs[_likely(module, found)].name)}"
+            f"such as loss={json.dumps(likely)}"
         )
     return found[0]
-
-
-def _likely(module: Module, numbers: Sequence[int]) -> int:
-    """That whose name says it, else the first."""
-    return next((i for i in numbers if "loss" in module.outputs[i].name.lower()), numbers[0])
 
 
 def named_loss(module: Module, gradients: Collection[int], numbers: Sequence[int]) -> int:

@@ -256,8 +256,7 @@ def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
     port = arguments[number]
     if port.shape != (size,) or port.dtype.kind not in "biuf":
         raise ValueError(
-            f"is_real must hold one flag or 0/1 for each of the {size} examples; it is "
-            f"{port.dtype}{list(port.shape)}"
+            f"is_real must hold one flag or 0/1 for each of the {size} examples; it is {port.kind}"
         )
     return number
 

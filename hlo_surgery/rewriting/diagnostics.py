@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 from rich.console import Console
 
 from hlo_surgery.module import Module
@@ -26,6 +25,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.rewriting.analysed import Analysed, Roles
 from hlo_surgery.passes.rewriting.analysed import refused_outputs as undivided
+from hlo_surgery.requests.gradient_outputs import is_inexact
 from hlo_surgery.requests.request import Request, private_statistics
 from hlo_surgery.rewriting.plan import Plan, listing
 
@@ -161,7 +161,7 @@ def unnamed_rows(module: Module, request: Request) -> list[int]:
         number
         for number, port in enumerate(module.arguments)
         if port.shape[:1] == (request.size,) != (1,)
-        and not (port.shape in trained and jnp.issubdtype(port.dtype, jnp.inexact))
+        and not (port.shape in trained and is_inexact(port))
         and number not in named
     ]
 
@@ -172,7 +172,7 @@ def unnamed_with_types(module: Module, request: Request, names: Sequence[str]) -
     """
     called = [*names, *(port.name for port in module.arguments[len(names) :])]
     ports = ((called[number], module.arguments[number]) for number in unnamed_rows(module, request))
-    return tuple(f"{name} {port.dtype}{list(port.shape)}" for name, port in ports)
+    return tuple(f"{name} {port.kind}" for name, port in ports)
 
 
 def unnamed_text(module: Module, request: Request) -> str:
@@ -187,8 +187,7 @@ def unnamed_text(module: Module, request: Request) -> str:
 
 
 def _rows_text(module: Module, number: int) -> str:
-    port = module.arguments[number]
     return (
-        f"{port.dtype}{list(port.shape)}, has as many rows as there are examples and is not named "
+        f"{module.arguments[number].kind}, has as many rows as there are examples and is not named "
         "as the batch's"
     )

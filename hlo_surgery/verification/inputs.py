@@ -6,12 +6,12 @@ Padding in verification: which examples are real, and results with rows for the 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.module import Port
+from hlo_surgery.requests.gradient_outputs import is_inexact
 from hlo_surgery.requests.request import Request
-from hlo_surgery.verification.tolerances import Array
+from hlo_surgery.verification.tolerances import Array, widened
 
 Arrays = list[Array]
 Order = np.ndarray[Any, np.dtype[np.int64]]
@@ -28,27 +28,19 @@ def draw_inputs(arguments: Sequence[Port], seed: int = 0) -> Arrays:
 
 
 def _draw(generator: np.random.Generator, port: Port) -> Array:
-    if not is_inexact(port.dtype):
+    if not is_inexact(port):
         return generator.integers(0, 2, port.shape).astype(port.dtype)
     numbers = 0.5 * generator.normal(size=(2, *port.shape))
-    return (numbers[0] + 1j * numbers[1] if port.dtype.kind == "c" else numbers[0]).astype(
-        port.dtype
-    )
-
-
-def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is of floats or complex numbers, those that numpy lacks included."""
-    return bool(jnp.issubdtype(dtype, jnp.inexact))
+    drawn = numbers[0] + 1j * numbers[1] if port.dtype.kind == "c" else numbers[0]
+    return drawn.astype(port.dtype)
 
 
 def pick_examples(arrays: Sequence[Any], batch: Mapping[int, int], order: Order) -> Arrays:
     """The batch whose example i is example order[i] of the given one, with all its rows. `batch`:
     example axis by argument number.
     """
-    return [
-        _picked(np.asarray(a), batch[i], order) if i in batch else np.asarray(a)
-        for i, a in enumerate(arrays)
-    ]
+    given = enumerate(map(np.asarray, arrays))
+    return [_picked(a, batch[i], order) if i in batch else a for i, a in given]
 
 
 def _picked(array: Array, axis: int, order: Order) -> Array:
@@ -69,13 +61,10 @@ def perturbed(
 
     def moved(array: Array) -> Array:
         signs = generator.choice([-1.0, 1.0], array.shape)
-        wide = array.astype(
-            np.result_type(array.dtype, np.float64) if array.dtype.kind in "fc" else np.float64
-        )
-        return (wide * (1 + relative * signs)).astype(array.dtype)
+        return (widened(array) * (1 + relative * signs)).astype(array.dtype)
 
     given = enumerate(map(np.asarray, arrays))
-    return [moved(a) if is_inexact(a.dtype) and i != flags else a for i, a in given]
+    return [moved(a) if is_inexact(a) and i != flags else a for i, a in given]
 
 
 def disjoint_changes(size: int) -> Iterator[tuple[Order, Order]]:

@@ -17,6 +17,7 @@ import numpy as np
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
+from hlo_surgery.requests.gradient_outputs import is_inexact
 
 Array = np.ndarray[Any, Any]
 
@@ -57,13 +58,9 @@ def epsilon(module: Module) -> float:
     """
     ops = mlir.all_operations(module.code)
     values = [v for op in ops for v in op.results if mlir.is_inexact(v) and is_static_array(v)]
-    dtypes = {dtype_of(v) for v in values} | {
-        p.dtype for p in module.outputs if jnp.issubdtype(p.dtype, jnp.inexact)
-    }
-    coarsest = max(
-        (float(jnp.finfo(dtype).eps) for dtype in dtypes), default=float(jnp.finfo(jnp.float32).eps)
-    )
-    return max(coarsest, CONTRACTION_EPSILON.get(jax.default_backend(), 0.0))
+    dtypes = {dtype_of(v) for v in values} | {p.dtype for p in module.outputs if is_inexact(p)}
+    spacings = [float(jnp.finfo(dtype).eps) for dtype in dtypes or {jnp.float32}]
+    return max(*spacings, CONTRACTION_EPSILON.get(jax.default_backend(), 0.0))
 
 
 def relative_tolerance(spacing: float) -> float:
@@ -110,9 +107,8 @@ def limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     if not jnp.issubdtype(dtype, jnp.inexact):
         return 0.0, float("inf")
     info = jnp.finfo(dtype)
-    return float(
-        info.smallest_subnormal if info.bits == 16 and info.nmant == 10 else info.tiny
-    ), float(info.max)
+    is_half = info.bits == 16 and info.nmant == 10
+    return float(info.smallest_subnormal if is_half else info.tiny), float(info.max)
 
 
 def distance(a: Array, b: Array) -> Array:
