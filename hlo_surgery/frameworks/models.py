@@ -28,8 +28,8 @@ import jax.numpy as jnp
 from hlo_surgery.frameworks.nnx_models import (
     as_states,
     changed_values,
-    holds_models,
     is_model,
+    models_in,
     models_of,
     names_parts,
     nnx_transform,
@@ -66,9 +66,8 @@ def is_module(x: Any) -> bool:
     return equinox is not None and isinstance(x, equinox.Module)
 
 
-def is_number(x: Any) -> bool:
-    """Whether something is a number of Python, which no array is."""
-    return isinstance(x, int | float | complex)
+# Of Python, which no array is.
+NUMBER = int | float | complex
 
 
 def with_fixed_numbers(tree: Any) -> Any:
@@ -76,8 +75,11 @@ def with_fixed_numbers(tree: Any) -> Any:
     if "equinox" not in sys.modules:
         return tree
 
+    def of_leaf(leaf: Any) -> Any:
+        return FixedNumber(leaf, type(leaf)) if isinstance(leaf, NUMBER) else leaf
+
     def fixed(part: Any) -> Any:
-        return jax.tree.map(_as_fixed, part) if is_module(part) else part
+        return jax.tree.map(of_leaf, part) if is_module(part) else part
 
     return jax.tree.map(fixed, tree, is_leaf=lambda x: is_module(x) or is_model(x))
 
@@ -86,17 +88,9 @@ def without_fixed_numbers(tree: Any) -> Any:
     """The tree with numbers as they were."""
 
     def free(part: Any) -> Any:
-        return part.value if _is_fixed(part) else part
+        return part.value if isinstance(part, FixedNumber) else part
 
-    return jax.tree.map(free, tree, is_leaf=lambda x: _is_fixed(x) or is_model(x))
-
-
-def _as_fixed(leaf: Any) -> Any:
-    return FixedNumber(leaf, type(leaf)) if is_number(leaf) else leaf
-
-
-def _is_fixed(x: Any) -> bool:
-    return isinstance(x, FixedNumber)
+    return jax.tree.map(free, tree, is_leaf=lambda x: isinstance(x, FixedNumber) or is_model(x))
 
 
 class Fixed(NamedTuple):
@@ -116,10 +110,12 @@ def split_traced(
     {'activation': None, 'w': 1.5}
     """
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
-    if all(map(is_array, leaves)):
+    fixed = tuple(() if is_array(leaf) else (leaf,) for leaf in leaves)
+    if not any(fixed):
         return tree, None
-    arrays = structure.unflatten(leaf if is_array(leaf) else None for leaf in leaves)
-    return arrays, Fixed(structure, tuple(() if is_array(leaf) else (leaf,) for leaf in leaves))
+    pairs = zip(leaves, fixed, strict=True)
+    arrays = structure.unflatten(None if other else leaf for leaf, other in pairs)
+    return arrays, Fixed(structure, fixed)
 
 
 def with_fixed(arrays: Any, fixed: Fixed | None) -> Any:
@@ -164,8 +160,8 @@ def are_trained(tree: Any) -> list[bool]:
     """
     found: list[bool] = []
     for part in jax.tree.leaves(tree, is_leaf=is_module):
-        fixed = is_module(part)
-        found += [_is_inexact(x) and not (fixed and is_number(x)) for x in jax.tree.leaves(part)]
+        fixed = NUMBER if is_module(part) else ()
+        found += [_is_inexact(x) and not isinstance(x, fixed) for x in jax.tree.leaves(part)]
     return found
 
 
@@ -188,9 +184,10 @@ def differentiated(
     @wraps(by_all)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         named = [args[n] for n in numbers if -len(args) <= n < len(args)]
-        if holds_models(named):
+        if models_in(named):
             return nnx_transform(transform)(fun, argnums=argnums, has_aux=has_aux)(*args, **kwargs)
-        if not any(map(_is_partly_trained, named)):
+        # Some leaves have a gradient, and others have none.
+        if all(len(set(are_trained(tree))) < 2 for tree in named):
             return by_all(*args, **kwargs)
 
         def of_parts(*parts: Any) -> Any:
@@ -203,11 +200,6 @@ def differentiated(
         return transform(of_parts, places, has_aux=has_aux)(*(trained(args[n]) for n in numbers))
 
     return gradient
-
-
-def _is_partly_trained(tree: Any) -> bool:
-    """Whether some leaves have a gradient, and others have none."""
-    return set(are_trained(tree)) == {True, False}
 
 
 def _is_inexact(leaf: Any) -> bool:

@@ -42,21 +42,21 @@ def names_parts(argnums: Any) -> bool:
     return nnx is not None and any(isinstance(x, nnx.DiffState) for x in cast(Any, named))
 
 
-def holds_models(tree: Any) -> bool:
-    """Whether there are such objects in a pytree."""
-    return any(map(is_model, jax.tree.leaves(tree, is_leaf=is_model)))
+def models_in(tree: Any) -> tuple[Any, ...]:
+    """Such objects in a pytree."""
+    return tuple(filter(is_model, jax.tree.leaves(tree, is_leaf=is_model)))
 
 
 def as_states(tree: Any) -> Any:
     """The pytree with a ModelState for each model."""
     if "flax.nnx" not in sys.modules:
         return tree
-    leaves, outside = jax.tree.flatten(tree, is_leaf=is_model)
-    models = [leaf for leaf in leaves if is_model(leaf)]
+    models = models_in(tree)
     if not models:
         return tree
-    graph, variables = _nnx().split(tuple(models))
+    graph, variables = _nnx().split(models)
     states = (ModelState(None if i else variables, Structure(graph, i)) for i in range(len(models)))
+    leaves, outside = jax.tree.flatten(tree, is_leaf=is_model)
     return outside.unflatten(next(states) if is_model(leaf) else leaf for leaf in leaves)
 
 
@@ -98,8 +98,7 @@ def update_models(tree: Any, states: Any, changed: Sequence[Any]) -> None:
         return
     old, structure = jax.tree.flatten(first.variables)
     new = [o if n is None else n for o, n in zip(old, changed, strict=True)]
-    models = tuple(x for x in jax.tree.leaves(tree, is_leaf=is_model) if is_model(x))
-    _nnx().update(models, structure.unflatten(new))
+    _nnx().update(models_in(tree), structure.unflatten(new))
 
 
 def parameters_of(model: Any) -> Any:
