@@ -19,15 +19,16 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.lib import format as npy
 
 from hlo_surgery.attribution.rows import Rows, batch_at, block_slices, named
 from hlo_surgery.dumps import write_atomically
+from hlo_surgery.requests.leaves import flat_array
 
 Digests = dict[str, int]
+# By name, the shape of one example and the dtype, as JSON has them.
+Described = dict[str, list[Any]]
 
 
 def digests_of(arrays: Mapping[str, Any], count: int, before: Digests) -> Digests:
@@ -45,9 +46,7 @@ def digests_of(arrays: Mapping[str, Any], count: int, before: Digests) -> Digest
 
 def _as_bytes(examples: Any) -> bytes:
     """Of text and other objects what they print, as their bytes are places in memory."""
-    if isinstance(examples, jax.Array) and jnp.issubdtype(examples.dtype, jax.dtypes.prng_key):
-        examples = jax.random.key_data(examples)
-    array = np.asarray(examples)
+    array = np.asarray(flat_array(examples))
     return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
 
 
@@ -73,16 +72,16 @@ class Header:
     """
 
     examples: int
-    rows: dict[str, list[Any]]
-    data: dict[str, list[Any]]
+    rows: Described
+    data: Described
     settings: dict[str, Any]
     done: int = 0
-    digests: dict[str, int] = field(default_factory=dict[str, int])
-    row_digests: dict[str, int] = field(default_factory=dict[str, int])
+    digests: Digests = field(default_factory=Digests)
+    row_digests: Digests = field(default_factory=Digests)
     format: int = FORMAT
 
 
-def described(arrays: dict[str, Any]) -> dict[str, list[Any]]:
+def described(arrays: dict[str, Any]) -> Described:
     """The shape of one example and the dtype, by name, as JSON has them."""
     return {name: [list(array.shape[1:]), str(array.dtype)] for name, array in arrays.items()}
 
@@ -161,10 +160,10 @@ def mapped(folder: Path, header: Header) -> dict[str, np.memmap]:
     for i, (name, (shape, dtype)) in enumerate(header.rows.items()):
         path = row_path(folder, i)
         try:
-            rows[name] = npy.open_memmap(path, mode="r")
+            found = rows[name] = npy.open_memmap(path, mode="r")
         except (OSError, ValueError, EOFError, TokenError) as problem:
             raise _damaged(path, problem) from None
-        if (rows[name].shape, rows[name].dtype) != ((header.examples, *shape), dtype):
+        if (found.shape, found.dtype) != ((header.examples, *shape), dtype):
             raise ValueError(f"{path} does not hold {name}; write the index anew")
     return rows
 

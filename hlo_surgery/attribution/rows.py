@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import keystr
 
 # Of a single array, to which no path leads.
 ALONE = "rows"
@@ -26,8 +27,12 @@ Rows = dict[str, np.ndarray]
 
 def named(tree: Any) -> dict[str, Any]:
     """The leaves of a pytree by the paths to them."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path) or ALONE: leaf for path, leaf in leaves}
+    return {keystr(path) or ALONE: leaf for path, leaf in jax.tree.leaves_with_path(tree)}
+
+
+def count_of(rows: Rows) -> int:
+    """How many examples they are of."""
+    return len(next(iter(rows.values())))
 
 
 def rows_like(shapes: Mapping[str, Sequence[int]], tree: Any) -> Rows:
@@ -43,24 +48,18 @@ def rows_like(shapes: Mapping[str, Sequence[int]], tree: Any) -> Rows:
             "function that the index was written with returns of the queries"
         )
     rows = {name: np.asarray(found[name]) for name in shapes}
-    _check_shapes(rows, shapes)
+    count = next((len(x) for x in rows.values() if x.ndim), 0)
     for name, values in rows.items():
+        if values.shape != (count, *shapes[name]):
+            raise ValueError(
+                f"queries have {name} of shape {values.shape}, not {(count, *shapes[name])}; pass "
+                "what the function that the index was written with returns of the queries"
+            )
         if np.iscomplexobj(values):
             raise ValueError(f"queries have {name} of {values.dtype}; rows are real numbers")
         if not np.isfinite(values).all():
             raise ValueError(f"queries have numbers in {name} that are not finite")
     return rows
-
-
-def _check_shapes(rows: Rows, shapes: Mapping[str, Sequence[int]]) -> None:
-    count = next((len(x) for x in rows.values() if x.ndim), 0)
-    for name, values in rows.items():
-        expected = (count, *shapes[name])
-        if values.shape != expected:
-            raise ValueError(
-                f"queries have {name} of shape {values.shape}, not {expected}; pass what the "
-                "function that the index was written with returns of the queries"
-            )
 
 
 def number_of_examples(data: Any) -> int:
@@ -92,14 +91,14 @@ def batch_at(data: Any, places: np.ndarray) -> Any:
 
 def batch_from_all_over(data: Any, places: np.ndarray) -> Any:
     """As `batch_at`, of places far apart: what lies between them is not read."""
-    return jax.tree.map(lambda leaf: _picked(leaf, places), data)
 
+    def picked(leaf: Any) -> Any:
+        # What slices to NumPy's arrays may be a file, which takes slices alone.
+        if not isinstance(leaf[0:1], np.ndarray):
+            return leaf[places]
+        return np.concatenate([leaf[place : place + 1] for place in places.tolist()])
 
-def _picked(leaf: Any, places: np.ndarray) -> Any:
-    """What slices to NumPy's arrays may be a file, which takes slices alone."""
-    if not isinstance(leaf[0:1], np.ndarray):
-        return leaf[places]
-    return np.concatenate([leaf[place : place + 1] for place in places.tolist()])
+    return jax.tree.map(picked, data)
 
 
 def places_from(start: int, size: int, examples: int) -> np.ndarray:
@@ -114,7 +113,7 @@ BLOCK_BYTES = 1 << 26
 
 def block_slices(rows: Rows) -> list[slice]:
     """Slices of the examples, each of `BLOCK_BYTES` at most, or of one example."""
-    count = len(next(iter(rows.values())))
+    count = count_of(rows)
     total = sum(x.nbytes for x in rows.values())
     size = max(1, BLOCK_BYTES * count // max(1, total))
     return [slice(start, start + size) for start in range(0, count, size)]
@@ -215,7 +214,7 @@ def mixed_rows(f: Function, data: Any, examples: int, first: Rows) -> Check:
     f is called twice, with batches of the size of the first. The check raises ValueError where a
     row is another one by more than rounding, and has been done of the first batch, and of the two.
     """
-    size = len(next(iter(first.values())))
+    size = count_of(first)
     half = size // 2
     spread = spread_places(examples, half)
     mixed: list[tuple[np.ndarray, Rows]] = []
@@ -245,7 +244,7 @@ def _check_same(expected: Rows, own: np.ndarray, rows: Rows, places: np.ndarray)
     if not shared.size:
         return
     name = first_unlike(_at(rows, here), _at(expected, there), expected)
-    if name is not None:
+    if name:
         raise ValueError(
             f"f's rows of examples {listed(shared.tolist())} are others in {name} in other "
             "batches, so that an index of them would rest on the batches. Does f divide by a sum "

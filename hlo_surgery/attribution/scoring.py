@@ -38,16 +38,10 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     ...     print(scores(index, np.array([[1.0, 2.0, 3.0]])))
     [[1. 2. 3.]]
     """
-    names = tuple(check_index("scores", index).rows)
-    asked = rows_like({name: x.shape[1:] for name, x in index.rows.items()}, queries)
-    wide = jnp.asarray(matrix(asked, names))
-    found = np.concatenate(
-        [
-            np.asarray(_products(wide, matrix(index.rows, names, part)))
-            for part in block_slices(index.rows)
-        ],
-        axis=1,
-    )
+    shapes = _shapes(check_index("scores", index))
+    wide = jnp.asarray(matrix(rows_like(shapes, queries), [*shapes]))
+    blocks = (matrix(index.rows, [*shapes], part) for part in block_slices(index.rows))
+    found = np.concatenate([_products(wide, block) for block in blocks], axis=1)
     if not np.isfinite(found).all():
         raise ValueError(
             f"scores leave the range of {found.dtype}; scale the queries, or the rows in f"
@@ -55,11 +49,17 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     return found
 
 
-def _products(queries: Array, rows: np.ndarray) -> Array:
+def _shapes(index: Index) -> dict[str, tuple[int, ...]]:
+    """Of one example's rows."""
+    return {name: x.shape[1:] for name, x in index.rows.items()}
+
+
+def _products(queries: Array, rows: np.ndarray) -> np.ndarray:
     """[Q, n]."""
     found = jnp.asarray(rows)
     dtype = jnp.promote_types(jnp.result_type(queries, found), jnp.float32)
-    return jnp.matmul(queries.astype(dtype), found.astype(dtype).T, precision="highest")
+    made = jnp.matmul(queries.astype(dtype), found.astype(dtype).T, precision="highest")
+    return np.asarray(made)
 
 
 Names = tuple[str, ...]
@@ -100,8 +100,7 @@ def covariance(index: Index, per: Literal["parameter", "global"] = "parameter") 
         raise ValueError(f"per is 'parameter' or 'global', not {per!r}")
     names = tuple(check_index("covariance", index).rows)
     groups = [names] if per == "global" else [(name,) for name in names]
-    shapes = {name: x.shape[1:] for name, x in index.rows.items()}
-    return Covariance({group: _mean_outer(index.rows, group) for group in groups}, shapes)
+    return Covariance({group: _mean_outer(index.rows, group) for group in groups}, _shapes(index))
 
 
 def _mean_outer(rows: Rows, names: Names) -> np.ndarray:

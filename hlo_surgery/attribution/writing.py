@@ -44,6 +44,7 @@ from hlo_surgery.attribution.rows import (
     Rows,
     batch_at,
     computed_rows,
+    count_of,
     first_unlike,
     mixed_rows,
     named,
@@ -68,17 +69,19 @@ def sole_writer(folder: Path) -> Generator[None, None, None]:
 
     Raises BlockingIOError where somebody else holds it, OSError where the disk has no locks.
     """
+    if fcntl is None:
+        yield
+        return
     with (folder / LOCK).open("ab") as file:
-        _lock(folder, file.fileno())
+        _lock(fcntl, folder, file.fileno())
         try:
             yield
         finally:
-            _unlock(file.fileno())
+            # By name: a child that was forked meanwhile has the file open for as long as it lives.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _lock(folder: Path, file: int) -> None:
-    if fcntl is None:
-        return
+def _lock(fcntl: Any, folder: Path, file: int) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
@@ -93,12 +96,6 @@ def _lock(folder: Path, file: int) -> None:
             f"{folder} is on a disk without locks ({problem.strerror}), where two processes could "
             "mix their rows; choose another path",
         ) from None
-
-
-def _unlock(file: int) -> None:
-    """By name: a child that was forked meanwhile has the file open for as long as it lives."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 # A kill loses what was written since the last commit, which is what may take time.
@@ -170,10 +167,7 @@ def write_index(
 
 def _is_whole(folder: Path) -> bool:
     """Nothing more is written to it, so that many may read it, of a read-only disk, too."""
-    if not (folder / FILE).exists():
-        return False
-    there = read_header(folder)
-    return there.done == there.examples
+    return (folder / FILE).exists() and (there := read_header(folder)).done == there.examples
 
 
 def _positive(batch_size: int) -> int:
@@ -188,7 +182,7 @@ def _begun(folder: Path, wanted: Header, first: Rows, data: Any) -> Header:
     if (folder / FILE).exists() and (there := read_header(folder)).done:
         check_same(folder, there, wanted)
         _check_first(folder, there, first)
-        _check_data(folder, there, data, len(next(iter(first.values()))))
+        _check_data(folder, there, data, count_of(first))
         return there
     write_header(folder, wanted)
     return wanted
@@ -202,7 +196,7 @@ def _checked_rows(f: Function, first: Rows, check: Check, batch: Any, places: np
 
 def _check_first(folder: Path, there: Header, first: Rows) -> None:
     """Raises ValueError where the rows that are there are not those of the first batch."""
-    count = min(there.done, len(next(iter(first.values()))))
+    count = min(there.done, count_of(first))
     stored: Rows = {key: rows[:count] for key, rows in mapped(folder, there).items()}
     name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored, stored)
     if name is not None:
@@ -223,16 +217,13 @@ def _check_data(folder: Path, there: Header, data: Any, size: int) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    if folder.exists() and not _may_be_written(folder):
+    """New, or an index, or with nothing in it but a lock."""
+    if folder.exists() and not (
+        folder.is_dir()
+        and ((folder / FILE).exists() or {x.name for x in folder.iterdir()} <= {LOCK})
+    ):
         raise FileExistsError(f"{folder} is there and is no index; choose another path")
     folder.mkdir(parents=True, exist_ok=True)
-
-
-def _may_be_written(folder: Path) -> bool:
-    """An index, or a folder with nothing in it but a lock."""
-    if not folder.is_dir():
-        return False
-    return (folder / FILE).exists() or {x.name for x in folder.iterdir()} <= {LOCK}
 
 
 def _check_room(folder: Path, header: Header) -> None:
