@@ -26,7 +26,6 @@ from hlo_surgery.passes.strategies.einsums.fused import FUSED
 from hlo_surgery.passes.strategies.gradient_costs import (
     PLATFORMS,
     Predicted,
-    SitePlan,
     plain_seconds,
 )
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
@@ -67,7 +66,10 @@ def output_plan(name: str, answer: Answer, is_reweighted: bool) -> OutputPlan:
         predicted["reweight"] = Predicted(plain_seconds(counts, chosen.task.device), counts.read)
     return OutputPlan(
         name,
-        tuple(_repeated(site, trips) for site in answer.sites),
+        tuple(
+            replace(site, flops=site.flops * trips, bytes=site.bytes * trips, trips=trips)
+            for site in answer.sites
+        ),
         answer.tail,
         {measure: strategy.name for measure, strategy in chosen.strategies.items()},
         size * answer.bytes * trips,
@@ -75,11 +77,6 @@ def output_plan(name: str, answer: Answer, is_reweighted: bool) -> OutputPlan:
         {n: replace(p, seconds=p.seconds * trips) for n, p in predicted.items()},
         "" if answer.is_reached or size == 1 else "no example reaches this gradient",
     )
-
-
-def _repeated(site: SitePlan, trips: int) -> SitePlan:
-    """What a site takes in all its runs."""
-    return replace(site, flops=site.flops * trips, bytes=site.bytes * trips, trips=trips)
 
 
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
@@ -298,11 +295,8 @@ def _measures(request: Request) -> list[Measure]:
 
 def _asked_by(request: Request) -> dict[Measure, list[str]]:
     """The statistics that are made of each measure, by name."""
-    names: dict[Measure, list[str]] = {}
-    for name, statistic in request.statistics.items():
-        for measure in measures_of(statistic):
-            names.setdefault(measure, []).append(name)
-    return names
+    pairs = [(m, name) for name, s in request.statistics.items() for m in measures_of(s)]
+    return {measure: [name for m, name in pairs if m == measure] for measure, _ in pairs}
 
 
 def _labels(request: Request, names: Sequence[str]) -> list[str]:
