@@ -154,5 +154,5 @@ def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
 def _work(program: Program, runs: Sequence[Executed]) -> tuple[int, int]:
     """FLOPs, and bytes to and from main memory, where all trip counts are known."""
     each = [(run.times or 0, (program, run.computation, run.instruction)) for run in runs]
-    computed = sum(times * flops(*run) for times, run in each)
-    return computed, sum(times * moved_bytes(*run) for times, run in each)
+    computed, moved = (sum(n * of(*run) for n, run in each) for of in (flops, moved_bytes))
+    return computed, moved

@@ -36,7 +36,7 @@ def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
     listed = re.search(r'"aliasing_operands":\{"lists":\[(.+?)\]\}\}', instruction.text)
     if listed:
         groups = re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
-        numbers = [list(map(int, re.findall(r"\d+", group))) for group in groups]
+        numbers = list(map(_integers, groups))
         count = len(instruction.operands)
         # Counted through operands and results; a group of operands alone says that they are one
         # buffer already.
@@ -48,6 +48,10 @@ def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
     if instruction.opcode in UPDATES:
         return {0: 0}
     return dict(_written(program.inside(instruction))) if instruction.opcode == "fusion" else {}
+
+
+def _integers(text: str) -> list[int]:
+    return list(map(int, re.findall(r"\d+", text)))
 
 
 def _written(fused: Computation) -> Iterator[tuple[int, int]]:
@@ -93,8 +97,7 @@ def flops(program: Program, computation: Computation, instruction: Instruction) 
     if opcode == "fusion":
         return _flops_inside(program, program.inside(instruction))
     if opcode == "dot":
-        over = _sizes(instruction.text, "lhs_contracting_dims")
-        return 2 * elements * math.prod(given[0][d] for d in over)
+        return _contraction(made, given[0], _sizes(instruction.text, "lhs_contracting_dims"))
     if opcode == "convolution":
         return _convolution(instruction, given[0], given[1], made)
     if opcode in REDUCTIONS:
@@ -127,6 +130,10 @@ def is_fused_kernel(call: Instruction) -> bool:
     return "__gpu$xla.gpu.triton" in call.text and 'name = "fused"' in call.text
 
 
+def _contraction(made: Dims, left: Dims, over: Sequence[int]) -> int:
+    return 2 * math.prod(made) * math.prod(left[d] for d in over)
+
+
 def _custom_call(call: Instruction, given: Sequence[Dims], made: Dims) -> int:
     name = library(call)
     if is_fused_kernel(call):
@@ -135,8 +142,7 @@ def _custom_call(call: Instruction, given: Sequence[Dims], made: Dims) -> int:
         return 2 * math.prod(left) * right[-1]
     if name.startswith("__cublas"):
         found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', call.text)
-        over = [int(d) for d in re.findall(r"\d+", found[1])] if found else []
-        return 2 * math.prod(made) * math.prod(given[0][d] for d in over)
+        return _contraction(made, given[0], _integers(found[1]) if found else [])
     # Each is the convolution in which it and both its operands take part: images, windows, results.
     if "$convForward" in name or "$convBiasActivationForward" in name:
         return _convolution(call, given[0], given[1], made)
@@ -149,7 +155,7 @@ def _custom_call(call: Instruction, given: Sequence[Dims], made: Dims) -> int:
 
 def _sizes(text: str, name: str) -> list[int]:
     found = re.search(rf"\b{name}=\{{?([\d,x]+)", text)
-    return [int(size) for size in re.split("[,x]", found[1]) if size] if found else []
+    return _integers(found[1]) if found else []
 
 
 def _applications(instruction: Instruction, given: Sequence[Dims], elements: int) -> int:

@@ -134,13 +134,10 @@ def _local(name: str) -> tuple[Any, ...]:
     try:
         return tuple(jax.local_devices(backend=name))
     except RuntimeError:
-        example = {"tpu": "tpu:v5e:1x1", "gpu": "gpu:h200:1x1x1"}.get(name)
-        ahead = (
-            f"; to compile for one ahead of time, name its topology, such as {example}"
-            if example
-            else ""
-        )
-        raise ValueError(f"JAX has no {name.upper()} here{ahead}") from None
+        raise ValueError(
+            f"JAX has no {name.upper()} here; to compile for one ahead of time, name its topology, "
+            f"such as {'tpu:v5e:1x1' if name == 'tpu' else 'gpu:h200:1x1x1'}"
+        ) from None
 
 
 def _ahead_of_time(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
@@ -188,9 +185,8 @@ def compile_for(
     module, target = load(module), target if isinstance(target, Target) else find_target(target)
     refuse_effects(module.code)
     if in_shardings is None:
-        in_shardings = [jax.sharding.SingleDeviceSharding(target.devices[0])] * len(
-            module.arguments
-        )
+        alone = jax.sharding.SingleDeviceSharding(target.devices[0])
+        in_shardings = [alone] * len(module.arguments)
     if len(in_shardings) != len(module.arguments):
         raise ValueError(
             f"the module takes {len(module.arguments)} arguments; {len(in_shardings)} shardings "

@@ -85,11 +85,9 @@ def _number(instruction: Instruction, dtype: str, given: Sequence[Any]) -> int |
     if compute is None or not all(isinstance(x, int) for x in given):
         return None
     found = compute(*given)
-    return (
-        int(found != 0)
-        if opcode == "convert" and dtype == "pred"
-        else _wrapped(found, *kind.groups())
-    )
+    if opcode == "convert" and dtype == "pred":
+        return int(found != 0)
+    return _wrapped(found, *kind.groups())
 
 
 def _wrapped(number: int, kind: str, bits: str) -> int:
@@ -188,18 +186,23 @@ def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
     body, condition = program.inside(loop, "body"), program.inside(loop, "condition")
     state = start
     for done in range(LONGEST):
-        goes_on = known_scalars(program, condition, [state])(condition.root.name)
+        goes_on = _made_of(program, condition, state)
         if not goes_on:
             return done if goes_on == 0 else None
-        state = known_scalars(program, body, [state])(body.root.name)
+        state = _made_of(program, body, state)
     return None
+
+
+def _made_of(program: Program, computation: Computation, argument: Known) -> Known:
+    """What is known of what a computation of one argument returns."""
+    return known_scalars(program, computation, [argument])(computation.root.name)
 
 
 def _invariants(program: Program, body: Computation, start: Known) -> Known:
     """What is known of what a loop carries in all rounds: what a round maps to itself."""
     state = start
     while isinstance(state, tuple):
-        after = known_scalars(program, body, [state])(body.root.name)
+        after = _made_of(program, body, state)
         if after == state:
             return state
         made = after if isinstance(after, tuple) else [None] * len(state)

@@ -49,19 +49,20 @@ def _called(node: Any, values: dict[Any, Any]) -> Any:
 
 
 def _made(node: Any) -> Made:
-    first = _first(node.meta["val"])
+    first = next(x for x in _each(node.meta["val"]) if x is not None)
     return Made(tuple(first.shape), dtype_of(first.dtype))
 
 
-def _first(value: Any) -> Any:
-    return next(x for x in value if x is not None) if isinstance(value, tuple | list) else value
+def _each(value: Any) -> Sequence[Any]:
+    """Of an operator's results, which may be one."""
+    return value if isinstance(value, tuple | list) else [value]
 
 
 def _check_made(node: Any, result: Any) -> None:
     """Raises Refusal where what was made is not of the shape and dtype that PyTorch says."""
     said = node.meta["val"]
-    pairs = zip(said, result, strict=True) if isinstance(said, tuple | list) else [(said, result)]
-    for tensor, made in pairs:
+    made_of_each = result if isinstance(said, tuple | list) else [result]
+    for tensor, made in zip(_each(said), made_of_each, strict=True):
         if tensor is None or made is None:
             continue
         if tuple(tensor.shape) != made.shape or dtype_of(tensor.dtype) != made.dtype:

@@ -61,25 +61,18 @@ def current_lines() -> list[Line]:
 
 
 def _read(text: str) -> list[Line]:
-    noted = text.splitlines()
-    pairs = (line.rpartition(":") for line in noted)
-    return [Line(path, int(number)) for path, _, number in pairs]
+    parts = (line.rpartition(":") for line in text.splitlines())
+    return [Line(path, int(number)) for path, _, number in parts]
 
 
 def refusal_at(lines: list[Line], op: str, why: str, help: str) -> Refusal:
     """A refusal that names the user's line."""
-    where, within = _user_line(lines)
-    return Refusal(Reason(why, op, where, help, within))
-
-
-def _user_line(lines: list[Line]) -> tuple[str, str]:
-    """The user's `model.py:41`, and the layer's `torch/nn/modules/linear.py:134` or ""."""
     if not lines:
-        return "the loss", ""
-    path, number = lines[-1]
-    inner = lines[0]
-    within = "" if inner == lines[-1] else f"{_below_packages(inner.path)}:{inner.number}"
-    return f"{path}:{number}", within
+        return Refusal(Reason(why, op, "the loss", help))
+    # `model.py:41`, and the layer's `torch/nn/modules/linear.py:134` or "".
+    inner, own = lines[0], lines[-1]
+    within = "" if inner == own else f"{_below_packages(inner.path)}:{inner.number}"
+    return Refusal(Reason(why, op, f"{own.path}:{own.number}", help, within))
 
 
 def at_lines(lines: list[Line], function: Function, *args: Any, **kwargs: Any) -> Any:

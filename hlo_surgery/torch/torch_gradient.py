@@ -139,10 +139,8 @@ class TorchGradient:
         """What the module holds, what is traced for that and these arguments, and its inputs."""
         held = held_by(self._module)
         leaves, tree = jax.tree.flatten(args)
-        trained, given = (
-            list(held.trained.values()),
-            [*held.frozen.values(), *held.buffers.values()],
-        )
+        trained = list(held.trained.values())
+        given = [*held.frozen.values(), *held.buffers.values()]
         kinds = (*map(_kind, [*trained, *given, *leaves]), *held.buffers)
         key = (tree, kinds, mode_of(self._module))
         if key not in self._traced or not self._traced[key].is_current:

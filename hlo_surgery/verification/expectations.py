@@ -16,7 +16,7 @@ from hlo_surgery.passes.measures.measures import MeanOf, OfPositions, PerExample
 from hlo_surgery.requests.request import Request, labels_of
 from hlo_surgery.rewriting.plan import Plan
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
-from hlo_surgery.verification.found import Stacked, moved
+from hlo_surgery.verification.found import Stacked, moved, ways_of
 from hlo_surgery.verification.inputs import Order, with_zeros
 from hlo_surgery.verification.tolerances import (
     ROUNDED_OPS,
@@ -62,7 +62,11 @@ class JointExpectations:
         moves = [np.zeros(want.shape) for want in wanted]
         for other in moved(found, *self._stacked(self._roundings), tolerance):
             triples = zip(moves, self._results(other), wanted, strict=True)
-            moves = [np.maximum(m, _unbounded(distance(x, want))) for m, x, want in triples]
+            # What rounding makes of NaN, or NaN of it, has no bound.
+            moves = [
+                np.maximum(m, np.nan_to_num(distance(x, want), nan=np.inf, posinf=np.inf))
+                for m, x, want in triples
+            ]
         return [
             _held(label, returned[position], want, move, tolerance, self._real)
             for (label, position), want, move in zip(self._places, wanted, moves, strict=True)
@@ -81,11 +85,6 @@ class JointExpectations:
         asked = self._request
         made = (results_of(asked.statistics[n], found, asked.groups[n]) for n in self._names)
         return [widened(array) for arrays in made for array in arrays]
-
-
-def _unbounded(moves: Array) -> Array:
-    """What rounding makes of NaN, or NaN of it, has no bound."""
-    return np.where(np.isnan(moves), np.inf, moves)
 
 
 def _held(
@@ -198,7 +197,4 @@ class Expectation:
 
 def _around(gradient: Array, rounding: Array) -> list[Array]:
     """The gradient with all entries moved by their roundings, each way that there is."""
-    return [
-        gradient + rounding * d
-        for d in ((1, -1, 1j, -1j) if gradient.dtype.kind == "c" else (1, -1))
-    ]
+    return [gradient + rounding * way for way in ways_of(gradient)]

@@ -20,6 +20,7 @@ Direction = Callable[[Array], Array]
 BY_TURNS = ((1, 1, 1), (-1, -1, -1), (1, 1, -1), (1, -1, 1))
 # Random patterns of signs beside these: that each of them leaves a number in place is improbable.
 PATTERNS = 6
+TINY = np.finfo(np.float64).tiny
 
 
 def exact(array: Array) -> Array:
@@ -107,10 +108,8 @@ class Stacked:
     def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
         """The mean over b of |P' g_b Q|**2."""
         pairs = zip(bases, self.gradients, strict=True)
-        return [
-            self._round(jnp.mean(jnp.stack([rotated_square(one, basis) for one in g]), 0))
-            for basis, g in ((basis, map(jnp.asarray, g)) for basis, g in pairs)
-        ]
+        each = ([rotated_square(jnp.asarray(one), basis) for one in g] for basis, g in pairs)
+        return [self._round(jnp.mean(jnp.stack(squares), 0)) for squares in each]
 
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
@@ -138,17 +137,12 @@ def moved(
     generator = np.random.default_rng(2)
 
     def at_random(array: Array) -> Array:
-        return generator.choice(
-            (1, -1, 1j, -1j) if array.dtype.kind == "c" else (1.0, -1.0), array.shape
-        )
+        return generator.choice(ways_of(array), array.shape)
 
     def to(direction: Direction, measures: Direction) -> Stacked:
         def rounded(array: Array) -> Array:
-            return (
-                array * (1 + relative * measures(np.abs(array)))
-                if array.dtype.kind in "fc"
-                else array
-            )
+            is_rounded = array.dtype.kind in "fc"
+            return array * (1 + relative * measures(np.abs(array))) if is_rounded else array
 
         pairs = zip(found.gradients, roundings, strict=True)
         gradients = [g + direction(g) * r for g, r in pairs]
@@ -160,6 +154,11 @@ def moved(
     yield _towards_the_mean(found, roundings)
     for _ in range(PATTERNS):
         yield to(at_random, at_random)
+
+
+def ways_of(array: Array) -> tuple[complex, ...]:
+    """The ways in which its numbers can be moved."""
+    return (1.0, -1.0, 1j, -1j) if array.dtype.kind == "c" else (1.0, -1.0)
 
 
 def _by_turns(signs: Sequence[int]) -> Direction:
@@ -174,9 +173,7 @@ def _towards_the_mean(found: Stacked, roundings: Sequence[Array]) -> Stacked:
 
     def nearer(g: Array, rounding: Array) -> Array:
         way = np.mean(g, 0) - g
-        return g + way * np.minimum(
-            1, rounding / np.maximum(np.abs(way), np.finfo(np.float64).tiny)
-        )
+        return g + way * np.minimum(1, rounding / np.maximum(np.abs(way), TINY))
 
     gradients = [nearer(g, r) for g, r in zip(found.gradients, roundings, strict=True)]
     return Stacked(gradients, found.own_losses)

@@ -94,11 +94,9 @@ class Runs:
     def _advice(self) -> str:
         named = zip(self.original.arguments, self.inputs, strict=True)
         wrong = [port.name for port, array in named if np.isnan(widened(array)).any()]
-        return (
-            f"the inputs hold NaN in {', '.join(wrong)}"
-            if wrong
-            else "give it inputs on which it is finite"
-        )
+        if wrong:
+            return f"the inputs hold NaN in {', '.join(wrong)}"
+        return "give it inputs on which it is finite"
 
     def second_differences(self) -> list[Comparison]:
         """The worst of a few pairs of sets of examples, for each gradient output and an examples'
@@ -127,7 +125,7 @@ class Runs:
         order = np.arange(self.request.size)
         order[self.real] = examples
         given = self.inputs if arrays is None else arrays
-        return pick_examples(given, dict(self.request.batch), order)
+        return pick_examples(given, self.request.batch, order)
 
     def compare(self, rewritten: Module) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this
@@ -153,10 +151,8 @@ class Runs:
             problem.comparisons = self._outputs(returned, allowed)
             raise
         # Equal to the batch gradient unless an example's gradient rests on its place in the batch.
-        copied = [
-            hold("mean of copies", self.names[k], mean, self.plain[k], allowed[k])
-            for k, mean in means.items()
-        ]
+        named = ((k, ("mean of copies", self.names[k])) for k in means)
+        copied = [hold(*name, means[k], self.plain[k], allowed[k]) for k, name in named]
         held = (c for each_of in expected for c in each_of.hold(returned, self.tolerance))
         return (*self._outputs(returned, allowed), *differences, *copied, *held)
 
@@ -186,10 +182,9 @@ class Runs:
         same, what = np.full(len(self.real), example), f"copies of example {example}"
         outputs = self.run(self._batch_of(same), what)
         rounded = [self._batch_of(same, arrays) for arrays in self._rounded]
-        noise = self._rounding(outputs, rounded, what)
+        noise, terms = self._rounding(outputs, rounded, what), self._terms
         known = {k: noise[k] + self.tolerance * np.abs(outputs[k]) for k in self._held}
-        own = {k: outputs[k] / self._terms for k in self._held}
-        return own, {k: allowed / self._terms for k, allowed in known.items()}
+        return {k: outputs[k] / terms for k in known}, {k: x / terms for k, x in known.items()}
 
 
 # The function's module for so many copies of one example, and its arrays for each of some examples.

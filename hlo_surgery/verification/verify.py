@@ -72,9 +72,7 @@ def verify_module(
     request = request_by(original, keywords)
     drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
-    verdict = _named(
-        verify_rewritten(original, rewritten, request, arrays), original, rewritten, request
-    )
+    verdict = _named(original, rewritten, request, arrays)
     if request.size == 1 or verdict.verdict != "equivalent":
         return verdict
     return replace(verdict, why=f"{verdict.why}; {on_trust(request)}, as a module does not tell")
@@ -85,21 +83,20 @@ def verify_function(function: WithStatistics, *args: Any, **kwargs: Any) -> Verd
     asked, inputs = function.asked(*args, **kwargs)
     original, request = asked.lowered.module, asked.request
     rewritten = function.module(*args, **kwargs)
-    verdict = _named(
-        verify_rewritten(original, rewritten, request, inputs), original, rewritten, request
-    )
+    verdict = _named(original, rewritten, request, inputs)
     return with_reduction(
         verdict, request, inputs, partial(function.asked_function.of_copies, (args, kwargs))
     )
 
 
-def _named(verdict: Verdict, original: Module, rewritten: Module, request: Request) -> Verdict:
+def _named(original: Module, rewritten: Module, request: Request, inputs: Sequence[Any]) -> Verdict:
     """The verdict, with what outputs were taken for, and all that may be the reason: what was
     trusted, and arguments that copies of an example may lack: with these left in their places, what
     copies give is no example's gradient.
     """
     plan = rewritten.plan
     assert plan is not None
+    verdict = verify_rewritten(original, rewritten, request, inputs)
     verdict = replace(verdict, taken=plan.taken())
     if verdict.verdict == "equivalent":
         return verdict
