@@ -7,7 +7,7 @@ K-FAC: the gradient between the inverses of two averaged factors for each parame
 Sophia: the average gradient over an average of the curvature's diagonal, clipped.
 """
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,15 +40,6 @@ NOT_LIKE = (
 )
 
 
-@runtime_checkable
-class TakesCurvature(Protocol):
-    """The state of a transformation that averages what it is told of the curvature."""
-
-    def told(self, curvature: Any) -> Any:
-        """The state once it knows of one more batch."""
-        ...
-
-
 def with_curvature(opt_state: Any, curvature: Any) -> Any:
     """The state of an optimizer, told the curvature of a batch, every few steps: of `sophia` the
     diagonal, like the gradient, as `second_moment` returns it; of `kfac` what `kronecker_factors`
@@ -67,7 +58,7 @@ def with_curvature(opt_state: Any, curvature: Any) -> Any:
     [-0.05000000074505806, -0.10000000149011612]
     """
     said = "that take curvature, not one; it is of an optimizer with one sophia or kfac"
-    own = only_state(opt_state, TakesCurvature, said)
+    own = only_state(opt_state, KfacState | SophiaState, said)
     return jax.tree.map(
         lambda x: x.told(curvature) if x is own else x, opt_state, is_leaf=lambda x: x is own
     )
@@ -109,8 +100,9 @@ def preconditioned(gradient: Array, inverses: Any) -> Array:
 
 
 def _mean_eigenvalue(side: Array, stacked: int) -> Array:
-    diagonal = side if side.ndim == stacked + 1 else jnp.diagonal(side, axis1=-2, axis2=-1)
-    return jnp.mean(diagonal, -1)
+    if side.ndim > stacked + 1:
+        side = jnp.diagonal(side, axis1=-2, axis2=-1)
+    return jnp.mean(side, -1)
 
 
 def _inverse(side: Array, shift: Array, stacked: int) -> Array:
@@ -194,9 +186,9 @@ def kfac(
 
 
 def _fits(momentum: Array, found: Any) -> bool:
-    if is_factors(found):
-        return fits(momentum, found) and not isinstance(found, Eigenbases)
-    return _is_diagonal(momentum, found)
+    if isinstance(found, Eigenbases):
+        return False
+    return fits(momentum, found) if is_factors(found) else _is_diagonal(momentum, found)
 
 
 class SophiaState(NamedTuple):

@@ -3,7 +3,7 @@
 Hyperparameters: checked where an optimizer is made. Traced numbers, and what schedules return,
 are not.
 
-Momentum as `optax.trace` has it, in at least float32.
+State in at least float32, whatever the parameters.
 """
 
 import math
@@ -112,7 +112,6 @@ def _decaying(weight_decay: LearningRate) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, cast(Any, update))
 
 
-def summing(momentum: float) -> optax.GradientTransformation:
-    """`optax.trace`, in at least float32."""
-    trace = optax.trace(momentum)
-    return trace._replace(init=lambda params: trace.init(widened_tree(params)))
+def widely(transformation: Any) -> Any:
+    """The transformation, such as `optax.trace`, with its state in at least float32."""
+    return transformation._replace(init=lambda params: transformation.init(widened_tree(params)))

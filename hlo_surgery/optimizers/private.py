@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
 from jax.core import Tracer
 
 from hlo_surgery.optimizers.adam import OF_THE_MEAN, AdamConstants, averaging
-from hlo_surgery.optimizers.learning_rates import LearningRate, stepping, summing
+from hlo_surgery.optimizers.learning_rates import LearningRate, stepping, widely
 from hlo_surgery.optimizers.required import (
     Given,
     StatisticsTransformation,
@@ -203,7 +204,7 @@ def dp_sgd(
     """
     bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
     private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
-    sums = [] if momentum is None else [summing(momentum)]
+    sums = [] if momentum is None else [widely(optax.trace(momentum))]
     return chained(private.required_statistics, private, *sums, *stepping(learning_rate, 0.0))
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.core import Tracer
+from jax.tree_util import keystr
 
 from hlo_surgery.api import value_and_grad
 from hlo_surgery.frameworks.models import (
@@ -222,7 +223,7 @@ class TrainStep:
             path, leaf = fixed[0]
             kind = getattr(leaf, "dtype", type(leaf).__name__)
             raise TypeError(
-                f"params{jax.tree_util.keystr(path)} is {kind}, and parameters are arrays of "
+                f"params{keystr(path)} is {kind}, and parameters are arrays of "
                 "floats; a step is called as step(params, opt_state, *batch), where opt_state "
                 "begins as optimizer.init of the floats alone, with None for all else, such as "
                 "equinox.filter(model, equinox.is_inexact_array)"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
+from jax.tree_util import keystr
 
 from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.public_function import Function
@@ -73,7 +74,7 @@ def named_arrays(given: Mapping[Key, Any]) -> list[tuple[str, Any]]:
     [("argument 1['labels']", 2.0)]
     """
     return [
-        (f"argument {key}{jax.tree_util.keystr(path)}", leaf)
+        (f"argument {key}{keystr(path)}", leaf)
         for key, value in given.items()
         for path, leaf in jax.tree.leaves_with_path(value)
         if is_array(leaf)
@@ -191,7 +192,7 @@ def _argument_axes(in_axis: Any, argument: Any, key: Key) -> list[int | None]:
     """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
     found = axes_by_leaf("in_axes", in_axis, argument, "the batch argument it goes with")
     return [
-        from_front("in_axes", axis, leaf, f"argument {key}{jax.tree_util.keystr(path)}")
+        from_front("in_axes", axis, leaf, f"argument {key}{keystr(path)}")
         for axis, path, leaf in found
     ]
 

@@ -122,8 +122,7 @@ def ambient_target() -> str | None:
     if mesh.empty:
         told: Any = jax.config
         return alone(jax.devices()) if told.jax_default_device is None else None
-    device = mesh.abstract_device
-    row = None if device is None else row_of(device)
+    row = mesh.abstract_device and row_of(mesh.abstract_device)
     return row if row in ROOFLINES and row != row_of(jax.devices()[0]) else None
 
 
@@ -147,21 +146,14 @@ def example_shards(arrays: Sequence[Any], axes: Mapping[int, int]) -> int:
 
 def _shards_of(array: Any, axis: int) -> int | None:
     """None where nothing is known of an array's sharding."""
-    if not _is_placed(array):
+    is_traced = isinstance(array, Tracer)
+    sharding: Any = kind_of(array).sharding if is_traced else getattr(array, "sharding", None)
+    # A leaf of the host's; shapes from which one compiles may say where they will lie.
+    if sharding is None:
         return 1
-    if (
-        isinstance(array, Tracer)
-        and AxisType.Explicit not in kind_of(array).sharding.mesh.axis_types
-    ):
+    if is_traced and AxisType.Explicit not in sharding.mesh.axis_types:
         return None
-    sharding: Any = kind_of(array).sharding if isinstance(array, Tracer) else array.sharding
     return max(array.shape[axis] // max(sharding.shard_shape(array.shape)[axis], 1), 1)
-
-
-def _is_placed(array: Any) -> bool:
-    """Whether a leaf may lie on several devices; shapes from which one compiles say it too."""
-    is_shape = isinstance(array, jax.ShapeDtypeStruct) and array.sharding is not None
-    return isinstance(array, Array) or is_shape
 
 
 def _ambient() -> int:

@@ -161,14 +161,12 @@ def roofline(target: str | None = None) -> Roofline:
 
 def _devices_of(target: str) -> int:
     """How many there are, by the topology that a target's name may end in."""
-    sizes = target.split(":")[2:]
-    return math.prod(int(size) for size in sizes[0].split("x")) if sizes else 1
+    return math.prod(int(size) for part in target.split(":")[2:] for size in part.split("x"))
 
 
 def runs_triton(device: Any) -> bool:
     """Whether a GPU is one that Triton's kernels run on: NVIDIA's from Ampere on."""
-    capability = str(getattr(device, "compute_capability", ""))
-    major = capability.split(".")[0]
+    major = str(getattr(device, "compute_capability", "")).split(".")[0]
     return major.isdigit() and int(major) >= 8
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import jax
+from jax.tree_util import keystr
 
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.emit.splice import ClosedOver
@@ -96,7 +97,7 @@ def group_labels(statistic: str, per: Any) -> list[str]:
             f"per of {statistic} has text for some leaves, and for others none: {per!r}; leaves "
             "with equal text are one group, so give all of them text, or none"
         )
-    return texts or [jax.tree_util.keystr(path) for path, _ in leaves]
+    return texts or [keystr(path) for path, _ in leaves]
 
 
 def groups_tree(statistic: str, per: Any) -> Any:
@@ -117,11 +118,10 @@ def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
     except ValueError:
         wanted, given = (dict(jax.tree.leaves_with_path(tree)) for tree in (gradient, per))
         pairs = [(w, g) for w in wanted for g in given if w[: len(g)] == g]
-        keys = jax.tree_util.keystr
         wrong = {
-            "leaves out": [keys(w) for w in wanted if w not in dict(pairs)],
+            "leaves out": [keystr(w) for w in wanted if w not in dict(pairs)],
             "names what is no part of it:": [
-                keys(g) for g in given if g not in {own for _, own in pairs}
+                keystr(g) for g in given if g not in {own for _, own in pairs}
             ],
         }
         said = _told(wrong) or f"has other containers: {per!r}"
@@ -297,7 +297,7 @@ def labels_of(
     """The names of a statistic's arrays."""
     if isinstance(statistic, Derived) and statistic.like == "own":
         paths = jax.tree.leaves_with_path(statistic.returns)
-        return [f"{name}{jax.tree_util.keystr(path)}" for path, _ in paths]
+        return [f"{name}{keystr(path)}" for path, _ in paths]
     parts = [f".{part}" for part in parts_of(statistic)] or [""]
     return [of + part for of in _labels(name, statistic, request, outputs) for part in parts]
 

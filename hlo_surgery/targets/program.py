@@ -85,10 +85,8 @@ def arrays(shape: Shape) -> list[Array]:
 
 
 def _bits(dtype: str) -> int:
-    if dtype in ("token", "opaque"):
-        return 0
-    found = re.match(r"(?:pred|[a-z]+?(\d+))", dtype)
-    return int(found[1]) if found and found[1] else 8
+    found = re.match(r"[a-z]+?(\d+)", dtype)
+    return int(found[1]) if found else 0 if dtype in ("token", "opaque") else 8
 
 
 CALLS = re.compile(

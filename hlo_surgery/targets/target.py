@@ -192,12 +192,15 @@ def compile_for(
             f"the module takes {len(module.arguments)} arguments; {len(in_shardings)} shardings "
             "are given"
         )
+    # Whether constraints, or what each device has to itself, are of these devices.
+    placed = not {CONSTRAINT, MANUAL}.isdisjoint(mlir.op_names(module.code))
+    counts = {each.num_devices for each in in_shardings}
     exported = carry(
         module.code,
         module.arguments,
         module.outputs,
         _lowering_platform(target.devices[0]),
-        on_mesh=_device_count(module.code) in {each.num_devices for each in in_shardings},
+        on_mesh=placed and mesh_size(module.code) in counts,
     )
     structs = [
         jax.ShapeDtypeStruct(port.shape, port.dtype, sharding=sharding)
@@ -246,11 +249,3 @@ def _failure(problem: Exception) -> str:
     return (
         f"out of memory: {what} need {needed} {unit}iB, and there are {there} {there_unit}iB of HBM"
     )
-
-
-def _device_count(module: mlir.Module) -> int | None:
-    """On how many devices a module's constraints are, and what each device has to itself; None
-    where it has neither.
-    """
-    placed = not {CONSTRAINT, MANUAL}.isdisjoint(mlir.op_names(module))
-    return mesh_size(module) if placed else None
