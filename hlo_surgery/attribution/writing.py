@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,6 @@ from hlo_surgery.attribution.index import (
     write_header,
 )
 from hlo_surgery.attribution.rows import (
-    Check,
-    Function,
     Rows,
     batch_at,
     computed_rows,
@@ -161,7 +158,13 @@ def write_index(
     with sole_writer(folder):
         header = _begun(folder, wanted, first, data)
         _check_room(folder, header)
-        _write(partial(_checked_rows, f, first, check), data, folder, header, size)
+
+        def rows_of(batch: Any, places: np.ndarray) -> Rows:
+            rows = computed_rows(f, batch, places, first)
+            check(rows, places)
+            return rows
+
+        _write(rows_of, data, folder, header, size)
     return open_index(folder)
 
 
@@ -186,12 +189,6 @@ def _begun(folder: Path, wanted: Header, first: Rows, data: Any) -> Header:
         return there
     write_header(folder, wanted)
     return wanted
-
-
-def _checked_rows(f: Function, first: Rows, check: Check, batch: Any, places: np.ndarray) -> Rows:
-    rows = computed_rows(f, batch, places, first)
-    check(rows, places)
-    return rows
 
 
 def _check_first(folder: Path, there: Header, first: Rows) -> None:

@@ -140,7 +140,8 @@ def rewrite(
         options = options_of(batch, statistic, how)
         with waiting("rewriting", json):
             if only:
-                rewritten, folded = _fold(module)
+                rewritten = Module(mlir.clone(module.code))
+                folded = fold_squared_sums(rewritten.code)
             else:
                 rewritten, folded = rewrite_module(module, **options), None
         write_module(rewritten, out)
@@ -160,13 +161,6 @@ def _check_asked(only: str | None, batch: list[str], statistic: list[str]) -> No
     if not only and not (batch and statistic):
         missing = "--statistic" if batch else "--batch"
         raise ValueError(f"Missing option '{missing}', or --pass {PASS} instead of both")
-
-
-def _fold(module: Module) -> tuple[Module, int]:
-    """A module after this pass by itself, and how many sums that has folded."""
-    code = mlir.clone(module.code)
-    folded = fold_squared_sums(code)
-    return Module(code), folded
 
 
 def _print_rewritten(module: Module, rewritten: Module, folded: int | None, out: str) -> None:

@@ -206,21 +206,18 @@ def _is_inexact(leaf: Any) -> bool:
     return is_array(leaf) and jnp.issubdtype(kind_of(leaf).dtype, jnp.inexact)
 
 
-@jax.tree_util.register_pytree_with_keys_class
 class Returned(NamedTuple):
     """What a function returns, which keeps the names of its parts, and what it has changed."""
 
     result: Any
     changed: list[Any]
 
-    def tree_flatten_with_keys(self) -> tuple[Any, None]:
-        """As JAX asks for it."""
-        return (("", self.result), (".changed", self.changed)), None
 
-    @classmethod
-    def tree_unflatten(cls, _: None, parts: Any) -> "Returned":
-        """As JAX asks for it."""
-        return cls(*parts)
+jax.tree_util.register_pytree_with_keys(
+    Returned,
+    lambda made: ((("", made.result), (".changed", made.changed)), None),
+    lambda _, parts: Returned(*parts),
+)
 
 
 def as_pytrees(arguments: Any) -> Any:

@@ -202,13 +202,14 @@ def _memory(found: Findings) -> Iterable[str]:
         return
     target = found.costs["original"].target
     yield f"<p>Live bytes along the program, as XLA schedules it for {escape(target)}.</p>"
-    yield keys({name: _peaks(name, cost) for name, cost in found.costs.items()})
+    yield keys(
+        {
+            name: f"{name}: at most {quantity(max(step.bytes for step in cost.staircase))}B live; "
+            f"XLA plans {quantity(cost.peak_bytes)}B"
+            for name, cost in found.costs.items()
+        }
+    )
     yield f'<div class="wide">{memory_chart(found.costs)}</div>'
-
-
-def _peaks(name: str, cost: Cost) -> str:
-    most = max((step.bytes for step in cost.staircase), default=0)
-    return f"{name}: at most {quantity(most)}B live; XLA plans {quantity(cost.peak_bytes)}B"
 
 
 def _additions(found: Sequence[Addition]) -> Iterable[str]:

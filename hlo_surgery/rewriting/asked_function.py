@@ -155,7 +155,9 @@ class AskedFunction:
         platform = PlanningChoices(**planning).platform
         made = lower(self.fun, call.leaves, call.tree, platform, call.flags, silently=True)
         own, _ = numbered(made.result)
-        numbers = _of_floats(self.pick(own), jax.tree.leaves(made.result))
+        hidden = jax.tree.leaves(made.result)
+        # None for gradients of integers.
+        numbers = jax.tree.map(lambda n: None if hidden[n] == NO_GRADIENT else n, self.pick(own))
         picked = jax.tree.leaves(numbers)
         if self.pick is all_of_it:
             refuse_more_numbers(made.module, batch, picked)
@@ -166,7 +168,12 @@ class AskedFunction:
         )
         known = {name: known_for(s, kinds) for name, s in self.statistics.items()}
         statistics = {name: grouped(s, numbers) for name, s in known.items()}
-        loss = None if options.loss is None else _single(options.loss(own))
+        loss = None if options.loss is None else options.loss(own)
+        if not isinstance(loss, int | None):
+            raise ValueError(
+                "loss picks several outputs; it is one real number, as in loss=lambda outputs: "
+                "outputs[0]"
+            )
         is_real = len(call.arrays) - 1 if call.flags else None
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         # What is lowered here has all that was traced of the loss, also what no output needs.
@@ -228,18 +235,3 @@ def _copies(leaves: Sequence[Any], request: Request, example: int, count: int) -
 def all_of_it(outputs: Any) -> Any:
     """Where everything that is returned is a gradient."""
     return outputs
-
-
-def _of_floats(numbers: Any, kinds: Sequence[str]) -> Any:
-    """The numbers of gradients, None for those of integers."""
-    return jax.tree.map(lambda n: None if kinds[n] == NO_GRADIENT else n, numbers)
-
-
-def _single(picked: Any) -> int:
-    """The number of the one output that was picked as the loss."""
-    if not isinstance(picked, int):
-        raise ValueError(
-            "loss picks several outputs; it is one real number, as in loss=lambda outputs: "
-            "outputs[0]"
-        )
-    return picked

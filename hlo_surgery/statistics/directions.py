@@ -142,7 +142,18 @@ def sum_of(fn: Callable[[Any], Any], per: Literal["parameter", "global"] = "para
     if not callable(fn):
         raise TypeError(f"sum_of takes a function of one example's gradient, not {fn!r}")
     if per == "parameter":
-        measure = SumOf(name, as_asked(lambda g: _one_array(fn(g))))
+
+        @as_asked
+        def of_parameter(g: Array) -> Array:
+            made = fn(g)
+            if not jax.tree_util.all_leaves([made]):
+                raise TypeError(
+                    f"the function of sum_of returned {type(made).__name__}; it returns one array, "
+                    "or with per='global' a pytree of arrays"
+                )
+            return jnp.asarray(made)
+
+        measure = SumOf(name, of_parameter)
         return Derived(name, lambda found, _: found.of(measure), (measure,), "group", per)
     if per != "global":
         raise ValueError(
@@ -173,13 +184,3 @@ def _of_tree(name: str, fn: Callable[[Any], Any], gradient: Any) -> Derived:
     return Derived(
         name, combine, like="own", per="global", wholes=True, joins=SUMS, returns=returns
     )
-
-
-def _one_array(made: Any) -> Array:
-    """Raises TypeError for what is none."""
-    if not jax.tree_util.all_leaves([made]):
-        raise TypeError(
-            f"the function of sum_of returned {type(made).__name__}; it returns one array, or with "
-            "per='global' a pytree of arrays"
-        )
-    return jnp.asarray(made)

@@ -51,6 +51,13 @@ class Comparison:
         """Whether the difference is within the tolerance; NaN is not."""
         return self.share <= 1
 
+    def __str__(self) -> str:
+        result = "within" if self.passes else "beyond"
+        return (
+            f"{self.kind} {self.name}: off by {self.error:.2g} of its largest entry, {result} the "
+            f"tolerance ({self.share:.2g} of it)"
+        )
+
 
 def epsilon(module: Module) -> float:
     """The spacing of the coarsest float in the module, or of the backend's contractions where that
@@ -80,8 +87,9 @@ def hold(kind: str, name: str, got: Array, want: Array, allowed: Array | float) 
     difference = distance(got, want)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(difference == 0, 0.0, difference / np.asarray(allowed))
-    size = largest(want[np.isfinite(want)])
-    return Comparison(kind, name, _ratio(largest(difference), size), largest(shares))
+        size = np.float64(largest(want[np.isfinite(want)]))
+        error = np.float64(largest(difference)) / size if np.any(difference != 0) else 0.0
+    return Comparison(kind, name, float(error), largest(shares))
 
 
 def hold_returned(
@@ -125,12 +133,6 @@ def largest(array: Array) -> float:
     return float(np.max(np.abs(array), initial=0.0))
 
 
-def _ratio(difference: float, size: float) -> float:
-    if difference == 0:
-        return 0.0
-    return difference / size if size else float("inf")
-
-
 def widened(array: Any) -> Array:
     """The array in double precision, so that comparing adds no rounding of its own."""
     wide = np.asarray(array)
@@ -153,7 +155,7 @@ class Verdict:
 
     def __str__(self) -> str:
         head = [f"{self.verdict}: {self.why}", *([f"  {self.taken}"] if self.taken else [])]
-        return "\n".join([*head, *(f"  {_comparison_text(c)}" for c in notable(self.comparisons))])
+        return "\n".join([*head, *(f"  {each}" for each in notable(self.comparisons))])
 
 
 def notable(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -163,11 +165,3 @@ def notable(comparisons: Sequence[Comparison]) -> list[Comparison]:
         alike = [c for c in comparisons if c.kind == kind]
         chosen += [c for c in alike if not c.passes] or [max(alike, key=lambda c: c.share)]
     return chosen
-
-
-def _comparison_text(comparison: Comparison) -> str:
-    result = "within" if comparison.passes else "beyond"
-    return (
-        f"{comparison.kind} {comparison.name}: off by {comparison.error:.2g} of its largest entry, "
-        f"{result} the tolerance ({comparison.share:.2g} of it)"
-    )
