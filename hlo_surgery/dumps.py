@@ -15,8 +15,8 @@ import contextlib
 import operator
 import os
 import re
-import stat
-import tempfile
+import secrets
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,24 +63,17 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _write(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
+            # Before anybody could read in it what may not be read.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copymode(target, temporary)
             file.write(data)
-        os.chmod(temporary, _mode(target))
-        os.replace(temporary, target)
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-def _mode(target: Path) -> int:
-    """The mode of the file that is there, or that of a new one."""
-    with contextlib.suppress(FileNotFoundError):
-        return stat.S_IMODE(target.stat().st_mode)
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 DUMPING = (

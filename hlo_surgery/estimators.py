@@ -242,12 +242,7 @@ def sampled_sign_snr(mean_sign: Any) -> Any:
     >>> sampled_sign_snr(jnp.array([0.0, -0.6, 1.0]))
     Array([0.  , 0.75,  inf], dtype=float32)
     """
-
-    def of_signs(m: Array) -> Array:
-        size = jnp.abs(m)
-        return size / jnp.sqrt((1 - size) * (1 + size))
-
-    return _map(of_signs, mean_sign)
+    return _map(lambda m: jnp.abs(m) / jnp.sqrt((1 - jnp.abs(m)) * (1 + jnp.abs(m))), mean_sign)
 
 
 def _map(function: Callable[..., Array], *trees: Any) -> Any:

@@ -158,8 +158,7 @@ class Module:
     @cached_property
     def statistics(self) -> tuple[int, ...]:
         """The outputs that an earlier rewriting has added, also of a file that it has written."""
-        main = mlir.main_function(self.code)
-        numbers = range(len(self.outputs))
+        main, numbers = mlir.main_function(self.code), range(len(self.outputs))
         return tuple(i for i in numbers if _port_attribute(main, "res_attrs", i, STATISTIC))
 
     def sources(self) -> list[set[int]]:
@@ -239,7 +238,7 @@ def _from_bytes(data: bytes) -> Module:
             "artifact"
         )
     try:
-        code = mlir.parse(data if mlir.is_bytecode(data) else _text(data))
+        code = mlir.parse(data if mlir.is_bytecode(data) else _checked_text(data.decode()))
     except (ValueError, UnicodeDecodeError) as problem:
         code = _from_export(data, problem)
     _verify(code)
@@ -247,13 +246,7 @@ def _from_bytes(data: bytes) -> Module:
     return _checked(Module(code))
 
 
-def _text(data: bytes) -> str:
-    text = data.decode()
-    _check_text(text)
-    return text
-
-
-def _check_text(text: str) -> None:
+def _checked_text(text: str) -> str:
     """Raises ValueError where a string in a module's text, other than code, is no UTF-8."""
     for found in NOT_ASCII.finditer(CODE.sub("", text)):
         try:
@@ -262,13 +255,16 @@ def _check_text(text: str) -> None:
             raise ValueError(
                 f"the module holds a name that is no UTF-8: {found[0]}; dump it with other names"
             ) from None
+    return text
 
 
 def _check_structure(code: mlir.Module) -> None:
     """Raises ValueError where main has no body, calls end nowhere or in themselves, or regions nest
     too deep.
     """
-    _check_text(cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16)))
+    _checked_text(
+        cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16))
+    )
     if _deepest_region(code.operation) > DEEPEST:
         raise ValueError(
             f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"

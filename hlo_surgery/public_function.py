@@ -10,6 +10,7 @@ are at fault they stay.
 import inspect
 import opcode
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from functools import wraps
@@ -48,10 +49,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 def _is_called_by_us(door: FrameType) -> bool:
     """Whether a function of ours is further out: another door, or a command, sees to errors."""
-    frame = door.f_back
-    while frame is not None and not _is_own(frame):
-        frame = frame.f_back
-    return frame is not None
+    return any(_is_own(frame) for frame, _ in traceback.walk_stack(door.f_back))
 
 
 def _hide_own_frames(problem: BaseException | None) -> None:
@@ -81,10 +79,10 @@ def own_entries(problem: BaseException) -> list[TracebackType]:
     return [each for each in _entries(problem.__traceback__) if _is_own(each.tb_frame)]
 
 
-def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
+def _entries(entry: TracebackType | None) -> Iterator[TracebackType]:
+    while entry is not None:
+        yield entry
+        entry = entry.tb_next
 
 
 def _is_own(frame: FrameType, but: str = "") -> bool:

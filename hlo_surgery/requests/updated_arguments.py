@@ -192,10 +192,7 @@ def _terms_of(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
 
 
 def _sum(one: Terms, other: Terms, sign: float) -> Terms:
-    total = dict(one)
-    for term, share in other.items():
-        total[term] = total.get(term, 0.0) + sign * share
-    return total
+    return {t: one.get(t, 0.0) + sign * other.get(t, 0.0) for t in {**one, **other}}
 
 
 def _product(one: Terms, other: Terms) -> Terms:
@@ -219,15 +216,12 @@ def _inverse(terms: Terms) -> Terms:
 
 def _either(parts: Sequence[Terms]) -> Terms:
     """Of a value whose elements are one's or another's: the largest share of each term."""
-    total: dict[Value | str, float] = {}
-    for term, share in (pair for part in parts for pair in part.items()):
-        total[term] = max(total.get(term, 0.0), share, key=abs)
-    return total
+    terms = dict.fromkeys(term for part in parts for term in part)
+    return {t: max((part.get(t, 0.0) for part in parts), key=abs) for t in terms}
 
 
 def _of_branches(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
-    blocks = [cast(Any, region.blocks[0]) for region in op.regions]
-    returned = [_returned(block, _terms_in(block, terms)) for block in blocks]
+    returned = [_returned(block, _terms_in(block, terms)) for block in mlir.blocks(op)]
     return [_either(parts) for parts in zip(*returned, strict=True)]
 
 
@@ -237,7 +231,7 @@ def _of_loop(op: Operation, initial: Sequence[Terms], terms: Mapping[Value, Term
     What is the same at all steps is added as often as there are steps, as a penalty of each
     microbatch is, and a parameter is not.
     """
-    body = cast(Any, op.regions[1].blocks[0])
+    body = mlir.blocks(op)[1]
     carried: list[Value] = list(body.arguments)
     passed = [a == b for a, b in zip(carried, _ends(body), strict=True)]
     starts = [OTHERS if same else own for same, own in zip(passed, initial, strict=True)]
