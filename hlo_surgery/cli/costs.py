@@ -3,11 +3,11 @@
 Live memory along a program as a picture: block characters for the terminal, or a PNG file.
 """
 
-import importlib
-import importlib.util
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,14 +42,13 @@ def blocks(steps: Sequence[Step], width: int, top: int) -> list[str]:
 
 def check_plots() -> None:
     """Raises ValueError where matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if find_spec("matplotlib") is None:
         raise ValueError("a plot needs matplotlib, which is not installed: pip install '.[plots]'")
 
 
 def write_png(path: str, names: Sequence[str], costs: Sequence[Cost]) -> None:
     """One line a program."""
-    figure_module: Any = importlib.import_module("matplotlib.figure")
-    figure = figure_module.Figure(figsize=(8, 4), layout="constrained")
+    figure: Any = import_module("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
     for name, cost in zip(names, costs, strict=True):
         live = [step.bytes / 1e6 for step in cost.staircase]
@@ -116,7 +115,7 @@ def compile_module(
     with reported(json):
         out = None if out is None else output_file(out, file, json=json)
         compiled = _compiled(file, target, json)
-        cost = cost_of(compiled.executable, compiled.target)
+        cost = _cost(compiled)
         if out is not None and out != "-":
             write_atomically(Path(out), compiled.text.encode())
         if json:
@@ -149,7 +148,7 @@ def show_cost(
             output_file(plot, file, against, alone="a picture")
             check_plots()
         files = [file] if against is None else [file, against]
-        costs = [_cost(each, target, json) for each in files]
+        costs = [_cost(_compiled(each, target, json)) for each in files]
         if plot is not None:
             write_png(plot, files, costs)
         if json:
@@ -171,8 +170,7 @@ def _compiled(file: str, target: str | None, json: bool) -> Compiled:
     return compiled
 
 
-def _cost(file: str, target: str | None, json: bool) -> Cost:
-    compiled = _compiled(file, target, json)
+def _cost(compiled: Compiled) -> Cost:
     return cost_of(compiled.executable, compiled.target)
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from jax import Array
 from hlo_surgery.cli.output import print_json, print_table, print_text, waiting
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, load
+from hlo_surgery.rewriting.autotune import timed
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.norms import norms
@@ -115,8 +117,8 @@ def _normal(rng: np.random.Generator, rows: int, columns: int) -> Array:
 
 
 ROUNDS = 7
-# After as many seconds a program has run in enough rounds, if these are three.
-SECONDS, LEAST_ROUNDS = 0.5, 3
+# After as many seconds a program has run in enough rounds.
+SECONDS = 0.5
 STATISTICS = {"norms": norms(), "second moments": second_moment()}
 GRADIENT, OURS, VMAP, MICRO_GRAD = "gradient alone", "hlo-surgery", "vmap", "micro_grad"
 CHUNKS = {"chunks of 1": 1, "chunks of 8": 8, "whole batch": None}
@@ -282,16 +284,10 @@ def _compare(
 
 
 def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
-    """Of interleaved runs, the first of which is left out; slow programs run in fewer rounds."""
-    times = {name: list[float]() for name in compiled}
-    for _ in range(ROUNDS + 1):
-        for name, function in compiled.items():
-            if len(times[name]) <= LEAST_ROUNDS or sum(times[name][1:]) < SECONDS:
-                start = time.perf_counter()
-                jax.block_until_ready(function(*arrays))
-                times[name].append(time.perf_counter() - start)
+    """Of interleaved runs; slow programs run in fewer rounds."""
+    times = timed({n: partial(f, *arrays) for n, f in compiled.items()}, ROUNDS, SECONDS)
     planned = {name: int(f.memory_analysis().temp_size_in_bytes) for name, f in compiled.items()}
-    return {n: Cost(statistics.median(x[1:]), x[1:], planned[n]) for n, x in times.items()}
+    return {n: Cost(statistics.median(x), x, planned[n]) for n, x in times.items()}
 
 
 def _print_demonstration(shown: Demonstration) -> None:

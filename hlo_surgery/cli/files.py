@@ -104,17 +104,15 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
             f"{file} holds {', '.join(unknown)}; the module has no such arguments, but "
             f"{', '.join(port.name for port in arguments)}"
         )
-    found: dict[int, Array] = {}
-    for key, array in stored.items():
-        number = numbers[key]
-        if number in found:
-            raise ValueError(f"{file} holds {key} and another array for argument {number}")
-        found[number] = _fitting(file, array, arguments[number])
-    for number in range(len(arguments)):
-        if number not in found:
-            keys = " or ".join(key for key, own in numbers.items() if own == number)
-            raise ValueError(f"{file} holds no array {keys} for argument {number}")
-    return [found[number] for number in range(len(arguments))]
+    found: Arrays = []
+    for number, port in enumerate(arguments):
+        keys = [key for key, own in numbers.items() if own == number]
+        held = [stored[key] for key in keys if key in stored]
+        if len(held) != 1:
+            how = "several arrays" if held else "no array"
+            raise ValueError(f"{file} holds {how} {' or '.join(keys)} for argument {number}")
+        found.append(_fitting(file, held[0], port))
+    return found
 
 
 def _numbers(names: Sequence[str]) -> dict[str, int]:

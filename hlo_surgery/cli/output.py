@@ -32,23 +32,14 @@ from hlo_surgery.public_function import is_said, own_entries
 from hlo_surgery.rewriting.plan import COLUMNS, Plan, plan_row
 from hlo_surgery.verification.tolerances import Verdict, notable
 
+SAME = """batch loss loss_reduction on_mixing is_real rows_per_example strategy memory_budget target
+reuse_gradient shards seed"""
 SPELLED = {
-    "batch": "--batch",
     "batch_argnums": "--batch",
     "statistics": "--statistic",
     "gradients": "--gradient",
-    "loss": "--loss",
-    "loss_reduction": "--loss-reduction",
-    "on_mixing": "--on-mixing",
-    "is_real": "--is-real",
     "custom_calls": "--custom-call",
-    "rows_per_example": "--rows-per-example",
-    "strategy": "--strategy",
-    "memory_budget": "--memory-budget",
-    "target": "--target",
-    "reuse_gradient": "--reuse-gradient",
-    "shards": "--shards",
-    "seed": "--seed",
+    **{name: f"--{name.replace('_', '-')}" for name in SAME.split()},
 }
 NAMES = "|".join(SPELLED)
 VALUE = r"""\[\.\.\.\]|\[(?:\d+|"(?:[^"\\]|\\.)*"|, )+\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""

@@ -26,9 +26,9 @@ rate's where that goes to zero, or the weights do. The paper's schedule is
 `optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps)`.
 """
 
-import importlib.util
+from importlib.util import find_spec
 
-if importlib.util.find_spec("optax") is None:
+if find_spec("optax") is None:
     raise ImportError(
         "hlo_surgery.optimizers needs optax, which is not installed: pip install '.[optim]'"
     )

@@ -8,6 +8,7 @@ Measured are the plan that is predicted to be the fastest, "auto", and both ways
 What was measured is kept where JAX's cache of compiled programs is on.
 """
 
+import math
 import os
 import statistics
 import time
@@ -25,10 +26,11 @@ from hlo_surgery.rewriting.diagnostics import told_if_slow
 # parameter are made at once to be measured.
 ALWAYS: tuple[Way, ...] = ("lift", "loop")
 LARGEST = 1 << 30
-ROUNDS = 5
+ROUNDS, LEAST_ROUNDS = 5, 3
+Run = Callable[[], Any]
 
 
-def measured(code: mlir.Module, candidates: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+def measured(code: mlir.Module, candidates: Mapping[str, Run]) -> dict[str, float]:
     """Seconds of a call of each candidate, the fastest first, as kept for this module, the planned
     one, on such a machine, or as calls take now.
     """
@@ -37,15 +39,24 @@ def measured(code: mlir.Module, candidates: Mapping[str, Callable[[], Any]]) -> 
         return remembered(code, machine, lambda: _seconds(candidates))
 
 
-def _seconds(candidates: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Medians of interleaved calls, behind one of each that compiles."""
+def _seconds(candidates: Mapping[str, Run]) -> dict[str, float]:
+    medians = {name: statistics.median(own) for name, own in timed(candidates, ROUNDS).items()}
+    return dict(sorted(medians.items(), key=lambda pair: pair[1]))
+
+
+def timed(
+    candidates: Mapping[str, Run], rounds: int, enough: float = math.inf
+) -> dict[str, list[float]]:
+    """Seconds of interleaved calls, behind one of each that compiles; what has taken enough in some
+    rounds is called no more.
+    """
     for run in candidates.values():
         jax.block_until_ready(run())
     taken = {name: list[float]() for name in candidates}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, run in candidates.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run())
-            taken[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(own) for name, own in taken.items()}
-    return dict(sorted(medians.items(), key=lambda pair: pair[1]))
+            if len(taken[name]) < LEAST_ROUNDS or sum(taken[name]) < enough:
+                start = time.perf_counter()
+                jax.block_until_ready(run())
+                taken[name].append(time.perf_counter() - start)
+    return taken

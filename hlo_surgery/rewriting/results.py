@@ -65,17 +65,11 @@ def shardings_of(
     """Of all outputs: what is like the gradient lies as it does."""
     of_gradient = [own[number] for number in jax.tree.leaves(numbers)]
     found = list(own)
-    for statistic in statistics.values():
-        count = len(jax.tree.leaves(tree_of(statistic, jax.tree.structure(numbers))))
-        found += of_gradient if _is_like_gradient(statistic) else [None] * count
+    for s in statistics.values():
+        alike = not isinstance(s, Derived) or (s.like == "gradient" and not s.parts)
+        count = len(jax.tree.leaves(tree_of(s, jax.tree.structure(numbers))))
+        found += of_gradient if alike else [None] * count
     return found
-
-
-def _is_like_gradient(statistic: Statistic) -> bool:
-    """Whether it has an array for each gradient, and no more."""
-    return not isinstance(statistic, Derived) or (
-        statistic.like == "gradient" and not statistic.parts
-    )
 
 
 SHARED_BY_REAL = (
@@ -144,9 +138,9 @@ def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
     if not private or request.real is None or request.size == 1:
         return
     slices = [found.chosen[i].task.sliced for i in range(len(request.gradients))]
-    lifted = [any(isinstance(axis, Lifted) for _, axis in s.inputs) for s in slices]
-    pairs = zip(slices, lifted, strict=True)
-    if any(has_offset(s) for s, hides in pairs if s.steps and not hides):
+    stepping = (s for s in slices if s.steps)
+    told = (s for s in stepping if not any(isinstance(axis, Lifted) for _, axis in s.inputs))
+    if any(map(has_offset, told)):
         raise shared_by_real(private[0])
 
 

@@ -6,11 +6,11 @@ compiler needs is here. mi300 is published as well, but cannot be compiled for: 
 JAX's plugin for CUDA breaks on it, and the plugin for ROCm starts only beside an AMD GPU.
 """
 
-import importlib
-import importlib.util
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -109,7 +109,7 @@ def description(gpu: Gpu) -> str:
 
 def gpu_devices(name: str, gpu: str, sizes: Sequence[int]) -> tuple[Any, ...]:
     """The devices of NODES x HOSTS x DEVICES. Raises ValueError without JAX's plugin for CUDA."""
-    plugin = next((p for p in PLUGINS if importlib.util.find_spec(p)), None)
+    plugin = next((p for p in PLUGINS if find_spec(p)), None)
     if plugin is None:
         raise ValueError(
             f"{name} needs JAX's plugin for CUDA, which is not installed: pip install '.[gpu]'"
@@ -143,7 +143,7 @@ def _register(plugin: str) -> None:
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     jax.devices()
     try:
-        importlib.import_module(f"jax_plugins.{plugin}").initialize()
+        import_module(f"jax_plugins.{plugin}").initialize()
     except jax.errors.JaxRuntimeError as problem:
         if "ALREADY_EXISTS" not in str(problem):
             raise ValueError(f"jax_plugins.{plugin} does not start: {problem}") from None

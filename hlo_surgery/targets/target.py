@@ -1,11 +1,11 @@
 """Targets: the devices that XLA compiles for, here or ahead of time, and a module for one."""
 
-import importlib.util
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -141,7 +141,7 @@ def _local(name: str) -> tuple[Any, ...]:
 
 
 def _ahead_of_time(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
-    if importlib.util.find_spec("libtpu") is None:
+    if find_spec("libtpu") is None:
         raise ValueError(f"{name} needs libtpu, which is not installed: pip install '.[tpu]'")
     topology = f"{generation}:{'x'.join(map(str, sizes))}"
     try:
