@@ -112,14 +112,15 @@ class Roofline:
         exact = self.rate(narrow=True) if narrow else self.exact_flops or self.flops
         return exact * self.batched
 
-    def lifting_seconds(self, own: float, size: int, fused: bool) -> float:
+    def lifting_seconds(self, own: float, size: int, sums: int) -> float:
         """The least time to write and use `size` examples' gradients at once, of `own` bytes each.
 
-        `fused`: they are used as they are made, and not written.
+        `sums`: how many over the examples read them; 0 if they are used as made, and not written.
         """
         held = size * own
-        moved = 0 if fused else self.moving_seconds(2 * held, held) / self.lifted_part
-        return max(moved, held / 4 * self.lifted_element) if own > self.small else moved
+        moved = self.moving_seconds(2 * held, held) / self.lifted_part if sums else 0
+        element = self.lifted_element if own > self.small else sums * self.read_element
+        return max(moved, held / 4 * element)
 
     def moving_seconds(self, moved: float, held: float) -> float:
         """The time to move bytes of which `held` are moved again and again."""

@@ -80,7 +80,9 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
         # Summed while the next ones are contracted.
         made, moved = max(made, counts.size * counts.elements * device.read_element), 0
     else:
-        moved = device.lifting_seconds(counts.held, counts.size, fused)
+        # The gradients' own sum, and a measure's.
+        sums = 0 if fused else 1 + any(isinstance(m, Defined) and m.is_sum for m in measures)
+        moved = device.lifting_seconds(counts.held, counts.size, sums)
     held = patches(counts, device) + (0 if fused else counts.size * counts.held)
     held += counts.size * taken(task, measures).held
     seconds = made + moved + taking_seconds(task, measures, times=1)
