@@ -102,7 +102,7 @@ def lower(
             problem.add_note(MODEL_HELP)
         raise
     called = primitives(traced.jaxpr.jaxpr)
-    if called & HIDING:
+    if any(map(_hides, nested_equations(traced.jaxpr.jaxpr))):
         noted = opened(noted, *structs)
         traced, closed_over = trace(noted, *structs)
         called = primitives(traced.jaxpr.jaxpr)
@@ -188,8 +188,10 @@ def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Call
     return _as_function(without, made.consts, results)
 
 
-# Of Equinox, primitives that are a JAX function of their own, which shows in the lowering alone.
-HIDING = frozenset(["vprim"])
+def _hides(eqn: Any) -> bool:
+    """Whether a primitive is a JAX function, of Equinox, that shows in the lowering alone."""
+    function = getattr(eqn.primitive.impl, "func", eqn.primitive.impl)
+    return str(getattr(function, "__module__", "")).startswith("equinox.internal._primitive")
 
 
 def opened(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -199,7 +201,7 @@ def opened(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Call
 
 
 def _opened(jaxpr: Jaxpr) -> Jaxpr:
-    eqns = [_call(eqn) if eqn.primitive.name in HIDING else eqn for eqn in jaxpr.eqns]
+    eqns = [_call(eqn) if _hides(eqn) else eqn for eqn in jaxpr.eqns]
     return jaxpr.replace(
         eqns=[eqn.replace(params=_of_inner(_opened, eqn.params)) for eqn in eqns],
         effects=set().union(jaxpr.effects, *[eqn.effects for eqn in eqns]),

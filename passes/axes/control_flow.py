@@ -15,6 +15,7 @@ An example that is done keeps its carry, so that it does not matter to it for ho
 on. That must hold for all that decides whether it is done, or it could start again.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import APART_HELP, DECIDED_HELP, SUMS_HELP, is_of_sums, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
 from hlo_surgery.passes.ir.traits import combined_by
-from hlo_surgery.passes.structure.digits import Digit
+from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.structure.structure import CountedLoop
 
 AND, OR = "stablehlo.and", "stablehlo.or"
@@ -52,7 +53,9 @@ def frozen_carries(state: State, loop: Operation) -> set[int]:
         return set()
     pairs: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
     returned = mlir.operands(mlir.return_operation(body))
-    flags = [v for i, v in enumerate(body.arguments) if _is_flag(loop, i, asked)]
+    # Of several truths of an example one may rest on what another has kept back.
+    alone = math.prod(mlir.shape(asked)) == size_of(state.batch)
+    flags = [v for i, v in enumerate(body.arguments) if _is_flag(loop, i, asked, alone=alone)]
     frozen = set[int]()
     for i, (new, old) in enumerate(zip(returned, body.arguments, strict=True)):
         chooser = _chooser(state, new, old)
@@ -93,20 +96,22 @@ def _any_of(state: State, value: Value) -> Value | None:
     return truths if is_any and is_rows(state.of(truths)) and state.digits(truths) else None
 
 
-def _is_flag(loop: Operation, number: int, asked: Value) -> bool:
-    """Whether a carry is false for an example that is done, and stays so: it is asked itself, or it
-    starts as what is asked, and each step leaves it true only if what is asked next is.
+def _is_flag(loop: Operation, number: int, asked: Value, *, alone: bool) -> bool:
+    """Whether a carry is false for an example that is done, and stays so: it is asked itself, or,
+    of one truth for each example, it starts as what is asked, and each step leaves it true only if
+    what is asked next is.
     """
     condition, body = (region.blocks[0] for region in loop.regions)
     returned, old = mlir.operands(mlir.return_operation(body)), body.arguments[number]
     further = [v for v in _both(returned[number]) if v != old]
-    if old not in _both(returned[number]):
-        return False
+    is_asked = asked == condition.arguments[number]
+    if old not in _both(returned[number]) or is_asked or not alone:
+        return is_asked and old in _both(returned[number])
     now = zip(condition.arguments, [_chosen(v, old) for v in returned], strict=True)
     start = zip(condition.arguments, loop.operands, strict=True)
     is_asked_next = any(made_alike(asked, v, dict(now)) for v in further)
     starts_so = made_alike(asked, loop.operands[number], dict(start))
-    return asked == condition.arguments[number] or (is_asked_next and starts_so)
+    return is_asked_next and starts_so
 
 
 def _chosen(value: Value, flag: Value) -> Value:
@@ -190,6 +195,8 @@ def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], s
     own = [digits for digits in orders if digits]
     if len(own) > 1:
         return [], "a loop takes examples in two orders at once"
+    if own and loop and not state.owners.keys().isdisjoint(leaves(loop.digits.values())):
+        return [], "a loop takes rows one by one, and ids tell whose these are"
     if own and not set(own[0]).isdisjoint(state.scope):
         return [], "a loop takes examples within a step that takes others"
     return (own[0] if own else []), ""

@@ -180,6 +180,25 @@ def test_a_flag_that_may_stay_true_is_refused(first, next):
         )
 
 
+def test_a_flag_of_each_element_is_refused():
+    """What is asked of one element rests on another, which its own flag has kept back."""
+
+    def asked(h):
+        return jnp.stack([h[:, 0] + h[:, 1] > 1.0, h[:, 1] < 0.5], -1)
+
+    def step(state):
+        flag, h = state
+        new = h * jnp.array([0.9, 1.0]) + jnp.array([0.0, 0.3])
+        return flag & asked(new), jnp.where(flag, new, h)
+
+    def loss(w, x):
+        h = lax.while_loop(lambda s: jnp.any(asked(s[1])), step, (asked(w * x), w * x))[1]
+        return jnp.mean(w * lax.stop_gradient(h)[:, 0])
+
+    with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
+        hs.grad(loss, statistics=hs.norms())(1.0, jnp.array([[1.1, 0.3], [9.0, 0.1]]))
+
+
 HALVED = """
 func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> (tensor<f32> {{jax.result_info = "g"}}) {{
   %one = stablehlo.constant dense<1.0> : tensor<4xf32>
