@@ -16,6 +16,7 @@ from hlo_surgery.rewriting.diagnostics import BatchConstantWarning
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.directions import sum_of, top_directions
 from hlo_surgery.statistics.elementwise import (
+    crossed,
     linear_combination,
     mean_abs,
     mean_of,
@@ -50,6 +51,7 @@ __all__ = [
     "clipped_second_moment",
     "clipped_sum",
     "constant",
+    "crossed",
     "explain",
     "grad",
     "gram",

@@ -55,7 +55,8 @@ def grad(
       `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
     - `rows_per_example`: of pairs, and other examples of several rows one behind the other, how
       many; batch arguments have that many times B along their axes, or B.
-    - `segments`: refused: rows that belong to examples by ids are not taken.
+    - `segments`: of rows that ids tell apart, as of graphs: a function of f's arguments that
+      returns for each batch argument a pytree prefix of ids, axes or None (`crossed`).
     - `planning`: how to compute, which changes no statistic: `strategy` ("auto", or a name such as
       "lift" of the table in docs/costs.md), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
       `reuse_gradient` (a bool), `shards` (devices) and `autotune` (measure strategies by the first

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hlo_surgery.requests.in_axes import batch_keys, refuse_segments
+from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
+from hlo_surgery.requests.segments import check_segments
 from hlo_surgery.rewriting.pipeline import check_planning
 from hlo_surgery.statistics.derived import Statistics, named
 
@@ -66,7 +67,7 @@ def train_step(
     from hlo_surgery.optimizers.steps import TrainStep
 
     check_planning(train_step, planning)
-    refuse_segments(segments)
+    check_segments(segments, in_axes, rows_per_example)
     PlanningChoices(**planning)
     asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}
     rows: Any = {"rows_per_example": rows_per_example, "segments": segments}

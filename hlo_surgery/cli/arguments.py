@@ -123,6 +123,21 @@ def parse_custom_calls(given: Sequence[str]) -> dict[str, tuple[list[int | None]
     return calls
 
 
+def parse_segments(given: Sequence[str]) -> dict[str | int, str | int]:
+    """Arguments and those with the ids of their rows. Raises ValueError for what is no such pair.
+
+    >>> parse_segments(["nodes=node_ids", "2=3"])
+    {'nodes': 'node_ids', 2: 3}
+    """
+    found: dict[str | int, str | int] = {}
+    for text in given:
+        rows, _, ids = text.rpartition("=")
+        if not (rows and ids):
+            raise ValueError(f"--segments is {text!r}; write ROWS=IDS, such as nodes=node_ids")
+        found[parse_port(rows)] = parse_port(ids)
+    return found
+
+
 def _axes(text: str) -> list[int | None]:
     return [None if axis == "-" else int(axis) for axis in text.split(",") if axis]
 

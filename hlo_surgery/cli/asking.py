@@ -14,7 +14,12 @@ from typer import Option
 
 import hlo_surgery
 from hlo_surgery import statistics as room
-from hlo_surgery.cli.arguments import parse_batch, parse_custom_calls, parse_port
+from hlo_surgery.cli.arguments import (
+    parse_batch,
+    parse_custom_calls,
+    parse_port,
+    parse_segments,
+)
 from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.statistics.derived import Statistic
 
@@ -162,6 +167,13 @@ def _options(
     rows_per_example: Annotated[
         int, Option(help="Rows of each example, one behind the other, in batch arguments.")
     ] = 1,
+    segments: Annotated[
+        list[str] | None,
+        Option(
+            metavar="ROWS=IDS",
+            help="Argument whose rows are the examples' by ids, and the argument with the ids.",
+        ),
+    ] = None,
     strategy: Annotated[str, Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")] = "auto",
     memory_budget: Annotated[
         str | None,
@@ -212,6 +224,7 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
         "custom_calls": parse_custom_calls(how["custom_call"] or []),
+        "segments": parse_segments(how["segments"]) if how["segments"] else None,
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

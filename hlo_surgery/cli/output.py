@@ -32,8 +32,8 @@ from hlo_surgery.public_function import is_said, own_entries
 from hlo_surgery.rewriting.plan import COLUMNS, Plan, plan_row
 from hlo_surgery.verification.tolerances import Verdict, notable
 
-SAME = """batch loss loss_reduction on_mixing is_real rows_per_example strategy memory_budget target
-reuse_gradient shards seed"""
+SAME = """batch loss loss_reduction on_mixing is_real rows_per_example segments strategy
+memory_budget target reuse_gradient shards seed"""
 SPELLED = {
     "batch_argnums": "--batch",
     "statistics": "--statistic",

@@ -1,8 +1,6 @@
 """Example axes: which arguments hold the batch, and `in_axes`, as in `jax.vmap`, leaf by leaf.
 
 Axes of custom calls as they were given, checked; what they must fit only the module tells.
-
-Segments: rows that belong to examples by ids, which are not taken.
 """
 
 import inspect
@@ -43,11 +41,8 @@ def leaf_axes(
     axes: dict[Key, list[int | None]] = {
         key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
     }
-    names = _names_of(fun)
-    chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
-    for key, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
+    chosen = entries_of(in_axes, args, kwargs, batch, fun)
+    for key, in_axis in chosen.items():
         axes[key] = _argument_axes(in_axis, given[key], key)
     flat = [axis for part in axes.values() for axis in part]
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
@@ -58,8 +53,23 @@ def leaf_axes(
             "in_axes names no axis of any array in the batch arguments; pass the axis of the "
             "examples, such as 0, for at least one"
         )
-    _check_sizes(given, axes_by_number, rows_per_example)
+    check_sizes(given, axes_by_number, rows_per_example)
     return axes_by_number
+
+
+def entries_of(
+    said: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    batch: Sequence[Key],
+    fun: Function | None,
+) -> dict[Key, Any]:
+    """What is said of each batch argument, by its position or name as it was given."""
+    names = _names_of(fun)
+    chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
+    return dict(zip(chosen, _one_for_each(said, chosen), strict=True))
 
 
 def arguments_by_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, Any]:
@@ -81,7 +91,9 @@ def named_arrays(given: Mapping[Key, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _check_sizes(given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int) -> None:
+def check_sizes(
+    given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int = 1
+) -> None:
     """Raises ValueError where the arguments hold different numbers of examples."""
     leaves = named_arrays(given)
     sizes: dict[str, int] = {}
@@ -262,16 +274,3 @@ def _is_axes(given: Any) -> bool:
     """Whether these are an axis, none, or one for each array."""
     each: Any = given if isinstance(given, tuple | list) else [given]
     return all(a is None or type(a) is int for a in each)
-
-
-NOT_TAKEN = (
-    "segments is given, but rows that belong to examples by ids are not taken; give each example "
-    "as many rows, with padding that a mask or is_real leaves out, and pass rows_per_example=...; "
-    "of experts, dispatch densely, so that tokens stay in their rows"
-)
-
-
-def refuse_segments(segments: Any) -> None:
-    """Raises ValueError where ids of rows are given."""
-    if segments is not None:
-        raise ValueError(NOT_TAKEN)

@@ -17,14 +17,16 @@ from hlo_surgery.passes.emit.splice import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.passes.strategies.strategy import Examples
+from hlo_surgery.passes.structure.unification import Ragged
 from hlo_surgery.requests.gradient_outputs import (
     gradient_outputs,
     is_inexact,
     loss_output,
     named_loss,
 )
-from hlo_surgery.requests.in_axes import checked_calls, example_count, refuse_segments
+from hlo_surgery.requests.in_axes import checked_calls, example_count
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.segments import ragged_ports
 from hlo_surgery.requests.updated_arguments import as_integer, picked_ports, port_number
 from hlo_surgery.statistics.derived import (
     Derived,
@@ -109,6 +111,21 @@ def groups_tree(statistic: str, per: Any) -> Any:
     return dict(zip(labels, labels, strict=True)) if named else prefix.unflatten(labels)
 
 
+def grouped(statistic: Statistic, numbers: Any) -> Statistic:
+    """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
+    if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
+        return statistic
+    name, per = statistic.name, statistic.per
+    check_prefix(name, per, numbers)
+    groups: dict[str, list[int]] = {label: [] for label in jax.tree.leaves(groups_tree(name, per))}
+    parts = jax.tree.structure(per).flatten_up_to(numbers)
+    for label, part in zip(group_labels(name, per), parts, strict=True):
+        groups[label] += jax.tree.leaves(part)
+    for label in (label for label, numbers in groups.items() if not numbers):
+        raise ValueError(f"per of {name} has a group {label!r}: what is in it has no gradient")
+    return replace(statistic, per=groups)
+
+
 def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
     """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and
     what is no part.
@@ -145,7 +162,8 @@ class Request:
     their number. `closed_over`: traced values that
     the statistics were found to close over. `custom_calls`: the examples' axes of some, as they
     were declared. `pruned`: whether the module may lack what no output needs, as what `jax.jit`
-    lowers does.
+    lowers does. `ragged`: by argument whose rows are the examples' by ids, their axis and the ids'
+    argument; `crossed`: the value that says which examples met others.
     """
 
     batch: Mapping[int, int]
@@ -163,12 +181,14 @@ class Request:
     real: tuple[Value, Value] | None = None
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
     pruned: bool = True
+    ragged: Ragged | None = None
+    crossed: Value | None = None
 
     @property
     def examples(self) -> Examples:
         """The batch, as strategies are told of it; of one example its mean is its sum."""
         is_mean = self.loss_reduction == "mean" or self.size == 1
-        return Examples(self.size, is_mean, self.real)
+        return Examples(self.size, is_mean, self.real, self.crossed)
 
 
 def make_request(
@@ -190,14 +210,15 @@ def make_request(
     instead.
     """
     check_words(loss_reduction, on_mixing)
-    refuse_segments(segments)
-    axes = _batch_axes(module.arguments, batch)
-    size = _batch_size(module.arguments, axes, rows_per_example)
+    ragged = ragged_ports(module.arguments, segments)
+    axes = _batch_axes(module.arguments, batch, ragged)
+    size = _batch_size(module.arguments, axes, rows_per_example, is_real)
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
     # A gradient taken from the tensor of the real examples' own would be another where the loss
-    # counts padding.
+    # counts padding, or ids name no example.
     choices = PlanningChoices(**planning or {})
-    choices = choices if flags is None else replace(choices, reuse_gradient=False)
+    if flags is not None or ragged is not None:
+        choices = replace(choices, reuse_gradient=False)
     picked = _gradients(module, axes, gradients)
     wanted = _known(named(statistics), module, picked)
     losses = _losses(module, axes, picked, wanted.values(), loss)
@@ -223,6 +244,7 @@ def make_request(
         real_of=frozenset([] if flags is None else [flags]),
         custom_calls=calls,
         pruned=pruned,
+        ragged=ragged,
     )
 
 
@@ -324,7 +346,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
 
 
-def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
+def _batch_axes(arguments: Sequence[Port], batch: Batch, ragged: Ragged | None) -> dict[int, int]:
     """Example axis by argument number, from names or positions; a list means axis 0."""
     if isinstance(batch, str | bytes) or not hasattr(batch, "__iter__"):
         raise TypeError(
@@ -336,8 +358,10 @@ def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
         axis = as_integer(f"the example axis of {key}", axis)
         for number in picked_ports(arguments, key, "argument"):
             axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
-    if not axes:
+    if not axes and not ragged:
         raise ValueError("batch is empty; name at least one argument that carries the examples")
+    if twice := [arguments[number].name for number in axes if number in (ragged or {})]:
+        raise ValueError(f"argument {twice[0]} has an axis in batch, and ids in segments")
     return axes
 
 
@@ -354,8 +378,21 @@ def _axis(port: Port, first: int, axis: int) -> int:
     return axis % rank
 
 
-def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int], rows_per_example: int) -> int:
+def _batch_size(
+    arguments: Sequence[Port],
+    axes: Mapping[int, int],
+    rows_per_example: int,
+    is_real: str | int | None,
+) -> int:
     sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
+    if not sizes and is_real is not None:
+        # With ids alone.
+        sizes = {"is_real": arguments[port_number(arguments, is_real, "argument")].shape[0]}
+    if not sizes:
+        raise ValueError(
+            "segments has ids alone, which do not tell how many examples there are: name an "
+            "argument with an axis of the examples, or pass is_real, one flag for each"
+        )
     size = example_count(sizes, rows_per_example)
     if size == 0:
         raise ValueError("the batch is empty; a mean over no examples is not defined")

@@ -23,7 +23,6 @@ from hlo_surgery.requests.in_axes import (
     arguments_by_key,
     leaf_axes,
     named_arrays,
-    refuse_segments,
 )
 from hlo_surgery.requests.leaves import (
     NO_GRADIENT,
@@ -35,8 +34,8 @@ from hlo_surgery.requests.leaves import (
     signature,
 )
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
-from hlo_surgery.requests.request import Request, check_words, make_request
-from hlo_surgery.rewriting.results import grouped
+from hlo_surgery.requests.request import Request, check_words, grouped, make_request
+from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.statistics.derived import Statistic, Statistics, known_for, named
 
 
@@ -61,16 +60,24 @@ class Options:
         """
         named(self.statistics)
         check_words(self.loss_reduction, self.on_mixing)
-        refuse_segments(self.segments)
+        check_segments(self.segments, self.in_axes, self.rows_per_example)
         PlanningChoices(**self.planning)
 
 
 class Call(NamedTuple):
-    """The arguments of a call, flat, and the flags of which examples are real, where some are."""
+    """The arguments of a call, flat, and what a module takes beside them, where that is asked: the
+    flags of which examples are real, and ids of rows.
+    """
 
     leaves: list[Any]
     tree: Any
     flags: list[Any]
+    segments: Segments
+
+    @property
+    def beside(self) -> list[Any]:
+        """What a module takes beside the arguments."""
+        return [*self.flags, *self.segments.ids]
 
     @property
     def arguments(self) -> tuple[Any, Any]:
@@ -79,13 +86,14 @@ class Call(NamedTuple):
 
     @property
     def arrays(self) -> list[Any]:
-        """What a module takes of them, the flags last."""
-        return [*filter(is_array, self.leaves), *self.flags]
+        """All that a module takes."""
+        return [*filter(is_array, self.leaves), *self.beside]
 
     @property
     def signature(self) -> Any:
         """What a rewriting depends on."""
-        return self.tree, tuple(map(signature, [*self.leaves, *self.flags]))
+        kinds = tuple(map(signature, [*self.leaves, *self.beside]))
+        return self.tree, self.segments.kind, kinds
 
     @property
     def is_traced(self) -> bool:
@@ -133,34 +141,40 @@ class AskedFunction:
         """A call with these arguments and keywords."""
         flags = [] if self.options.is_real is None else [self._flag(*pytrees[0], **pytrees[1])]
         leaves, tree = jax.tree.flatten(pytrees)
-        return Call(leaves, tree, flags)
+        return Call(leaves, tree, flags, self._segments(*pytrees))
+
+    def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
+        options = self.options
+        if options.segments is None:
+            return Segments({}, {}, ())
+        return segments_among(options.segments, args, kwargs, options.batch, self.fun)
 
     def _flag(self, *args: Any, **kwargs: Any) -> Any:
         return flags_among(self.options.is_real, args, kwargs)
 
-    def example_axes(self, call: Call) -> dict[int, int]:
-        """Example axis by number of the flat array argument."""
+    def example_axes(self, call: Call) -> Segments:
+        """Example axis, or which ids, by number of the flat array argument."""
         options = self.options
+        if options.segments is not None:
+            return replace(call.segments, ids=())
         axes = (options.batch, options.in_axes, options.rows_per_example)
         args, kwargs = call.arguments
-        return leaf_axes(args, kwargs, *axes, self.fun)
+        return Segments(leaf_axes(args, kwargs, *axes, self.fun), {}, ())
 
-    def asked(
-        self, call: Call, batch: Mapping[int, int], shards: int, strategy: Way | None = None
-    ) -> Asked:
+    def asked(self, call: Call, batch: Segments, shards: int, strategy: Way | None = None) -> Asked:
         """The function's own module, and what is asked of it with the examples on so many devices,
         by a strategy other than the options have, if one is given.
         """
         options, planning = self.options, self._planning(shards, strategy)
         platform = PlanningChoices(**planning).platform
-        made = lower(self.fun, call.leaves, call.tree, platform, call.flags, silently=True)
+        made = lower(self.fun, call.leaves, call.tree, platform, call.beside, silently=True)
         own, _ = numbered(made.result)
         hidden = jax.tree.leaves(made.result)
         # None for gradients of integers.
         numbers = jax.tree.map(lambda n: None if hidden[n] == NO_GRADIENT else n, self.pick(own))
         picked = jax.tree.leaves(numbers)
         if self.pick is all_of_it:
-            refuse_more_numbers(made.module, batch, picked)
+            refuse_more_numbers(made.module, {**batch.axes, **batch.rows}, picked)
             refuse_updated(made.module, picked)
         ports = made.module.outputs
         kinds = jax.tree.map(
@@ -174,11 +188,15 @@ class AskedFunction:
                 "loss picks several outputs; it is one real number, as in loss=lambda outputs: "
                 "outputs[0]"
             )
-        is_real = len(call.arrays) - 1 if call.flags else None
+        count = len(call.arrays) - len(call.beside)
+        is_real = count if call.flags else None
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         # What is lowered here has all that was traced of the loss, also what no output needs.
         given: Any = {"pruned": made.pruned, "rows_per_example": options.rows_per_example}
-        request = make_request(made.module, batch, statistics, picked, *how, **given)
+        if options.segments is not None:
+            ids = count + len(call.flags)
+            given["segments"] = {number: ids + k for number, k in batch.rows.items()}
+        request = make_request(made.module, batch.axes, statistics, picked, *how, **given)
         if call.flags:
             request = replace(request, real_of=made_of(self._flag, call.leaves, call.tree))
         named = named_arrays(arguments_by_key(*call.arguments))

@@ -131,7 +131,7 @@ def roles_of(request: Request) -> Roles:
     """What arguments and outputs are, as the analysis is told of it."""
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    return Roles(request.batch, request.size, *asked, request.pruned)
+    return Roles(request.batch, request.size, *asked, request.pruned, request.ragged)
 
 
 def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> None:
@@ -156,7 +156,8 @@ def unnamed_rows(module: Module, request: Request) -> list[int]:
     Numbers of a gradient's shape are parameters, or what an optimizer keeps of them.
     """
     trained = {module.outputs[number].shape for number in request.gradients}
-    named = {*request.batch, request.is_real}
+    ragged = request.ragged or {}
+    named = {*request.batch, request.is_real, *ragged, *(ids for _, ids in ragged.values())}
     return [
         number
         for number, port in enumerate(module.arguments)

@@ -1,6 +1,6 @@
 """A gradient function with statistics: rewritten as often as it is needed, and called."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -23,6 +23,7 @@ from hlo_surgery.requests.leaves import (
 )
 from hlo_surgery.requests.options import Way
 from hlo_surgery.requests.request import Request
+from hlo_surgery.requests.segments import Segments, check_ids
 from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call, Options
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
 from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
@@ -37,7 +38,7 @@ from hlo_surgery.statistics.weighted import Relation, sensitivity
 class Rewritten:
     """A module in place of a function; the rest as in `Lowered`. `numbers`: its gradients' outputs,
     as the gradient's tree. `own`: the function itself, of its flat arrays, where it is to be called
-    beside the module.
+    beside the module. `size`: B, where ids say whose rows are.
     """
 
     module: Module
@@ -47,6 +48,7 @@ class Rewritten:
     numbers: Any = None
     mesh: Any = None
     own: Callable[..., Sequence[Any]] | None = None
+    size: int = 0
 
     @property
     def plan(self) -> Plan:
@@ -85,7 +87,7 @@ class WithStatistics:
 
     def __init__(self, fun: Function, pick: Callable[[Any], Any], options: Options) -> None:
         self.asked_function = AskedFunction(fun, pick, options)
-        self._axes: dict[Any, dict[int, int]] = {}
+        self._axes: dict[Any, Segments] = {}
         self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
@@ -106,6 +108,8 @@ class WithStatistics:
         rewritten = self._lookup(call)
         for array in call.flags:
             check_flags(self.asked_function.options.is_real, array)
+        if rewritten.size:
+            check_ids(call.segments.ids, rewritten.size)
         (result, changed), statistics = rewritten.returned(self._run(rewritten, call))
         update_models((args, kwargs), pytrees, changed)
         return result, statistics
@@ -177,7 +181,7 @@ class WithStatistics:
             refuse_torch(call.leaves)
             self._axes[kinds] = self.asked_function.example_axes(call)
         batch = self._axes[kinds]
-        shards = planning.get("shards") or example_shards(call.arrays, batch)
+        shards = planning.get("shards") or example_shards(call.arrays, batch.axes)
         key = (*kinds, shards, trace_context())
         known = self._rewritten.get(key)
         # Strategies are not measured by what is traced.
@@ -212,7 +216,7 @@ class WithStatistics:
         return fastest
 
     def _rewrite(
-        self, call: Call, batch: Mapping[int, int], shards: int, strategy: Way | None = None
+        self, call: Call, batch: Segments, shards: int, strategy: Way | None = None
     ) -> Rewritten:
         asked = self.asked_function.asked(call, batch, shards, strategy)
         made, known, numbers = asked.lowered, asked.known, asked.numbers
@@ -226,9 +230,9 @@ class WithStatistics:
         fun = self.asked_function.fun
         told = telling(fun, call.leaves, call.tree, made.calls) if made.calls else None
         placed = shardings_of(made.shardings, known, numbers)
-        return Rewritten(
-            module, results, [*made.closed_over, *more], placed, numbers, made.mesh, told
-        )
+        size = asked.request.size if batch.rows else 0
+        closed_over = [*made.closed_over, *more]
+        return Rewritten(module, results, closed_over, placed, numbers, made.mesh, told, size)
 
 
 def _sensitivity(statistic: Derived, name: str, relation: Any, request: Request | None) -> Any:

@@ -28,6 +28,7 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     Predicted,
     plain_seconds,
 )
+from hlo_surgery.passes.terms.ragged import crossed
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -121,7 +122,7 @@ def rewrite_module(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
-    segments: Any = None,
+    segments: Mapping[str | int, str | int] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
@@ -134,7 +135,8 @@ def rewrite_module(
     that says which examples are no padding, where some are, as in `grad`. `custom_calls`: of calls
     that take the examples one by one, by the name of their target or kernel, the axes of their
     operands and of their results, each one int or None for all or a list, as `{"my_kernel": ([0, 0,
-    None], 0)}`; that is trusted. `segments` is refused. `planning`: `strategy`,
+    None], 0)}`; that is trusted. `segments`: of arguments whose rows are the examples' by ids, the
+    argument with the ids, as `{"nodes": "node_ids"}`. `planning`: `strategy`,
     `memory_budget`, `target`, `reuse_gradient`, `shards`, as in `grad`. Raises Refusal
     where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
 
@@ -236,6 +238,8 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
+    if request.ragged is not None and request.size > 1:
+        request = replace(request, crossed=crossed(module.axes, module.block))
     unsaid, device = unmarked(module, request), request.planning.device
     # On other devices it was not held against what programs take.
     seconds = program_seconds(module.block, device) if device.name == "cpu" else None

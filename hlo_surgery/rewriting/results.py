@@ -4,7 +4,6 @@ Statistic trees: what statistics return, as trees like the gradient's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,35 +12,19 @@ from jax import Array
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.measures.measures import PerExampleGradients
 from hlo_surgery.passes.measures.moments import nan_where
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.requests.request import (
     Request,
-    check_prefix,
-    group_labels,
     groups_tree,
     labels_of,
     private_statistics,
     takes_sums,
 )
 from hlo_surgery.statistics.derived import Derived, Statistic, parts_of, results_of
-
-
-def grouped(statistic: Statistic, numbers: Any) -> Statistic:
-    """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
-    if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
-        return statistic
-    name, per = statistic.name, statistic.per
-    check_prefix(name, per, numbers)
-    groups: dict[str, list[int]] = {label: [] for label in jax.tree.leaves(groups_tree(name, per))}
-    parts = jax.tree.structure(per).flatten_up_to(numbers)
-    for label, part in zip(group_labels(name, per), parts, strict=True):
-        groups[label] += jax.tree.leaves(part)
-    for label in (label for label, numbers in groups.items() if not numbers):
-        raise ValueError(f"per of {name} has a group {label!r}: what is in it has no gradient")
-    return replace(statistic, per=groups)
 
 
 def tree_of(statistic: Statistic, gradient: Any) -> Any:
@@ -121,11 +104,24 @@ def _in_order(
             groups = request.groups[name]
             own = made.get(name) or results_of(statistic, found, groups)
         each.append(own)
-    arrays = [x for found_arrays in each for x in found_arrays]
+    asked = request.statistics.values()
+    arrays = [_apart(s, x, found) for s, own in zip(asked, each, strict=True) for x in own]
     if request.real is None:
         return arrays
     # It is no statistic where the number of the real examples is none.
     return [nan_where(jnp.isnan(found.count), x) for x in arrays]
+
+
+def _apart(statistic: Statistic, array: jax.Array, found: Measurements) -> jax.Array:
+    """NaN in place of what examples that meet others make: their rows, or else all."""
+    if found.examples.crossed is None:
+        return array
+    by_example = isinstance(statistic, PerExampleGradients) or (
+        isinstance(statistic, Derived) and statistic.by_example
+    )
+    crossed = found.crossed()
+    wrong = jnp.expand_dims(crossed, range(1, array.ndim)) if by_example else jnp.any(crossed)
+    return nan_where(wrong, array)
 
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:

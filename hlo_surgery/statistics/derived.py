@@ -15,7 +15,7 @@ Found: what statistics are combined of, as measured, or by definition where that
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,9 @@ from jax.core import Tracer
 from jax.tree_util import keystr
 
 from hlo_surgery.dumps import integer_of
+from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
-from hlo_surgery.passes.rewriting.measurements import Measurements as Found
 
 Number = float | Array
 Arrays = list[Array]
@@ -151,6 +151,66 @@ def _told(paths: list[Path]) -> str:
     return ", ".join([*shown, *more]) or "nothing"
 
 
+class Found(Protocol):
+    """What has been computed of the examples' gradients, one entry for each gradient output."""
+
+    @property
+    def size(self) -> int:
+        """B."""
+        ...
+
+    @property
+    def count(self) -> Any:
+        """How many of the examples are real, a number or a traced one; 1 where none is."""
+        ...
+
+    def of(self, measure: Measure) -> list[jax.Array]:
+        """A measure of each output."""
+        ...
+
+    def mean(self) -> list[jax.Array]:
+        """The mean of the examples' gradients, for a statistic that is `about_mean`."""
+        ...
+
+    def weighted(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not
+        `finite` are left out.
+        """
+        ...
+
+    def weighted_squares(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of |w_b g_b|**2, with weights as in `weighted`."""
+        ...
+
+    def summed(self, function: Callable[[list[jax.Array]], Any]) -> Any:
+        """The sum over b of a function of all gradients of one example, a list in the order of the
+        outputs; the function's arrays, each summed.
+        """
+        ...
+
+    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
+        """The inner product of each example's gradient with a direction like it, [B]; with m of
+        them, [m, *], [B, m].
+        """
+        ...
+
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+        """The mean over b of (P' g_b Q)**2, with P and Q of each output."""
+        ...
+
+    def losses(self) -> jax.Array:
+        """Each example's own loss, [B]."""
+        ...
+
+    def crossed(self) -> jax.Array:
+        """Which examples meet others as the program runs, [B]."""
+        ...
+
+
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or
 # position.
 Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
@@ -187,7 +247,8 @@ class Derived:
     else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
     itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `written`: the
-    call that made it.
+    call that made it. `by_example`: each of its arrays has a row for each example, which rests on
+    that one alone.
     """
 
     name: str
@@ -208,6 +269,7 @@ class Derived:
     of_tree: Callable[[Any], "Derived"] | None = None
     parts: type[Any] | None = None
     written: str = ""
+    by_example: bool = False
 
     def __repr__(self) -> str:
         return self.written or self.name

@@ -241,9 +241,22 @@ def per_example_losses() -> Derived:
     >>> f(2.0, jnp.array([-1.0, 3.0]))[1].tolist()
     [-2.0, 6.0]
     """
-    return Derived(
-        "per_example_losses", lambda found, groups: [found.losses()], like="group", losses=True
-    )
+    kind: Any = {"like": "group", "by_example": True}
+    return Derived("per_example_losses", lambda found, _: [found.losses()], losses=True, **kind)
+
+
+def crossed() -> Derived:
+    """Which examples met others as the program ran, where ids tell rows apart (`segments`), [B]:
+    they have NaN for statistics, and so have means. All are True where an id is no example's.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.crossed())
+    >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [False, False]
+    """
+    kind: Any = {"like": "group", "by_example": True}
+    return Derived("crossed", lambda found, _: [found.crossed()], **kind)
 
 
 def per_token_second_moment() -> Derived:

@@ -189,7 +189,7 @@ def projected(
     arguments = [str(columns), *(f"{name}={value!r}" for name, value in chosen.items() if value)]
     grouped = [] if per == "parameter" else [f"per={per!r}" if isinstance(per, str) else "per=..."]
     name = f"projected({', '.join([*arguments, *grouped])})"
-    return Derived(name, combine, (measure,), "group", per)
+    return Derived(name, combine, (measure,), "group", per, by_example=True)
 
 
 def _signed(measure: Measure, i: int, x: Array) -> Array:

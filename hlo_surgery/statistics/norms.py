@@ -49,9 +49,11 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
         raise ValueError(f"norms takes ord > 0, such as 1, 2 or float('inf'), not {ord!r}")
     measure = Norms(ord)
     name = called("norms", per, *([] if ord == 2 else [f"ord={ord}"]))
-    return Derived(
-        name, lambda found, groups: group_norms(found, groups, measure), (measure,), "group", per
-    )
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        return group_norms(found, groups, measure)
+
+    return Derived(name, combine, (measure,), "group", per, by_example=True)
 
 
 def token_norms() -> Derived:

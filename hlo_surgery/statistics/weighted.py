@@ -249,7 +249,11 @@ def clipped_sum(max_norm: Number, per: Per = "global", nan_safe: bool = True) ->
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # -1 + 2
     1.0
     """
-    return clipped_sums("clipped_sum", Found.weighted, max_norm, per, nan_safe, SUMS, is_mean=False)
+    return clipped_sums("clipped_sum", _sums, max_norm, per, nan_safe, SUMS, is_mean=False)
+
+
+def _sums(found: Found, weights: Arrays, finite: Array | None) -> Arrays:
+    return found.weighted(weights, finite)
 
 
 def weighted_mean(

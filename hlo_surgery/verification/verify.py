@@ -109,12 +109,20 @@ def _named(original: Module, rewritten: Module, request: Request, inputs: Sequen
     return replace(verdict, verdict="not applicable", why=f"{why}; {unnamed}")
 
 
+SEGMENTS = (
+    "with segments an example has rows of its own number, so that no batch is of copies of one: "
+    "hold the statistics against jax.grad of one example's rows"
+)
+
+
 def verify_rewritten(
     original: Module, rewritten: Module, request: Request, inputs: Sequence[Any]
 ) -> Verdict:
     """The verdict on any module that claims to be the original with statistics, in the order of
     `rewrite_module`.
     """
+    if request.ragged is not None:
+        return Verdict("not applicable", SEGMENTS)
     data = rewritten.plan.data if rewritten.plan is not None else ()
     try:
         compared = in_clean_config(lambda: Runs(original, request, inputs).compare(rewritten))

@@ -49,7 +49,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.ir.traits import integers
 from hlo_surgery.passes.structure.digits import Digit, leaves, unify
 from hlo_surgery.passes.structure.structure import Taking
-from hlo_surgery.passes.structure.unification import structured
+from hlo_surgery.passes.structure.unification import Ragged, structured
 
 
 def classify_block(state: State, block: Block) -> None:
@@ -74,7 +74,11 @@ def _classify_barrier(state: State, op: Operation) -> None:
             known = Mixed(reasons.meeting(op, reasons.APART))
         if not marks and value in state.trained:
             state.trained.add(result)
-        if marks and isinstance(known, Batched) and known.summed:
+        if marks and state.structure.ragged is not None and not isinstance(known, Shared):
+            # Routing that rests on all rows: it is known to all, as indices that are given are.
+            what = reason_at(op, "what the examples make is marked as a constant")
+            known = Shared(term=state.data.setdefault(result, what))
+        elif marks and isinstance(known, Batched) and known.summed:
             known = as_constant(state, value, known)
         state.classes[result] = settled(state, result, known, result in state.trained)
 
@@ -351,24 +355,26 @@ def find_axes(
     size: int,
     gradients: Collection[int],
     contribution: bool = False,
+    ragged: Ragged | None = None,
 ) -> State:
     """Classify every value of a flat function. `batch`: axis of the examples by argument number;
     `size`: B; `gradients`: the outputs that are; `contribution`: take all that is mixed as
-    constant.
+    constant; `ragged`: the axes of arguments along which ids tell whose each row is.
 
     The function's ops carry Shardy's rules already.
     """
     block = mlir.body(function)
-    structure, digits = structured(block, batch, size)
+    structure, digits = structured(block, batch, size, ragged)
+    given = {*batch, *(ragged or {})}
     while True:
-        state = _classified(State(structure, leaves(digits), contribution), block, batch, gradients)
+        state = _classified(State(structure, leaves(digits), contribution), block, given, gradients)
         new = [pair for pair in state.wanted if leaves([pair[0]]) != leaves(pair[1])]
         if not all(unify([digit], dim) for digit, dim in new) or not new:
             return state
 
 
 def _classified(
-    state: State, block: Block, batch: Mapping[int, int], gradients: Collection[int]
+    state: State, block: Block, batch: Collection[int], gradients: Collection[int]
 ) -> State:
     ops = [taking.op for own in state.structure.ops.values() for taking in own]
     state.held = held_values(block, ops)
@@ -386,7 +392,7 @@ def _is_by_row(state: State, output: Value) -> bool:
     return is_rows(state.of(output)) and bool(state.digits(output))
 
 
-def _classify(state: State, block: Block, batch: Mapping[int, int], trained: set[Value]) -> None:
+def _classify(state: State, block: Block, batch: Collection[int], trained: set[Value]) -> None:
     state.classes.clear()
     state.taken.clear()
     state.data.clear()

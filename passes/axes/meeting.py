@@ -21,10 +21,12 @@ from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import integer
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
+from hlo_surgery.passes.structure.ragged import looked_up, may_be_nobodys, takes_rows
 from hlo_surgery.passes.structure.structure import Counted, Link
 
 MEETS = "a sum over the examples ({line}) meets each example's own values"
 EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"
+NOBODYS = "places to which no row of an example may have been added are summed with the examples"
 # How a value has a batch digit: in a dimension, by the step of a loop, summed; or at one place.
 KEPT, STEP, SUMMED = "kept", "step", "summed"
 Way = str | int
@@ -56,7 +58,9 @@ class Met:
 
     def fail(self, why: str) -> Meets:
         """What is raised where examples meet so."""
-        return Meets(Mixed(reasons.meeting(self.op, why)))
+        packed = self.state.owners and why == reasons.APART
+        help = reasons.PACKED_HELP if packed else ""
+        return Meets(Mixed(reasons.meeting(self.op, why, help)))
 
     def is_linear(self) -> bool:
         """Whether the op is linear in all operands of examples, jointly."""
@@ -263,6 +267,10 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
         return _reshaped(found, digit)
     if link is None:
         raise Meets(Mixed(reasons.unknown(op), unknown=True))
+    if link.lookup and found.state.batch_digits(looked_up(found.state.structure, op)[0]):
+        if takes_rows(op, link.lookup, lambda v: found.state.places(v).get(digit, [])):
+            return KEPT
+        raise found.fail(reasons.PICKED)
     factor = _factor(found, link, digit)
     if not isinstance(factor, tuple):
         if places:
@@ -279,6 +287,10 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
         if len(places) > 1 or kept != list(places):
             raise found.fail(reasons.APART)
         return KEPT
+    state = found.state
+    held = [dims for i in found.batched for dims in state.structure.of(op.operands[i])]
+    if state.owners and any(may_be_nobodys(state.structure, state.owners, d) for d in held):
+        raise found.fail(NOBODYS)
     if link.reduced.issuperset(factor) and factor and traits.sums(op, number):
         return SUMMED
     raise Meets(Mixed(reasons.reduced(op)))
@@ -332,7 +344,7 @@ def _moved(op: Operation) -> str:
 def _place(found: Met, digit: Digit, value: Value, dim: int, index: int) -> int:
     """The example, along a digit, at an index of a dimension."""
     own = leaves(found.state.structure.of(value)[dim])
-    for each in reversed(own):
+    for each in reversed(own) if found.state.owners.keys().isdisjoint(own) else ():
         index, place = divmod(index, each.size)
         root, first = found.state.offsets.get(each, (None, 0))
         if root is digit:

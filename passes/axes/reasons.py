@@ -6,9 +6,11 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import (
     CALL_HELP,
     DECLARED_HELP,
+    GIVEN_HELP,
     KERNEL_HELP,
     MIXING_HELP,
     NAN_HELP,
+    ROWS_HELP,
     SUMS_HELP,
     Reason,
     reason_at,
@@ -52,7 +54,7 @@ ROW_OF_EACH = "this value has a row for each example, and rests on no example ot
 PICKING_HELP = (
     "permute, choose or mix examples before the call; of examples of several rows, which lie one "
     "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
-    f"jnp.clip(i, 0, rows - 1); else {MIXING_HELP}"
+    f"jnp.clip(i, 0, rows - 1); {ROWS_HELP}; else {GIVEN_HELP}"
 )
 # Of a loop over parts of the batch whose steps are fewer, or not counted.
 PARTS_HELP = (
@@ -64,9 +66,14 @@ BLOCKS_HELP = (
     "if this is a kernel, which JAX interprets here, say that it takes the examples one by one, by "
     f"hs.per_example_call(fn, in_axes, out_axes) around it; {PARTS_HELP}"
 )
+# Of rows that ids tell apart.
+PACKED_HELP = (
+    "rows meet others of their axis only by indices: for attention have one example in each row, "
+    "[B, L], with a mask of its own, and take the rows by jax.vmap"
+)
 RANKING_HELP = (
     "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
-    f"batch argument; else {MIXING_HELP}"
+    f"batch argument; {ROWS_HELP}; else {GIVEN_HELP}"
 )
 DISAGREE_HELP = "add jax.lax.pmean over all the axes that the batch is split over"
 TERM_HELP = (
@@ -88,6 +95,8 @@ def meeting(op: Operation, why: str, help: str = "") -> Reason:
 def _help(op: Operation, why: str) -> str:
     if op.name == "stablehlo.sort":
         return RANKING_HELP
+    if op.name == "stablehlo.scatter":
+        return f"{ROWS_HELP}; else {GIVEN_HELP}"
     if op.name in PICKING and mlir.enclosing_loops(op):
         return PARTS_HELP if op.name == "stablehlo.gather" else BLOCKS_HELP
     is_moved = op.name in PICKING or why == MOVED or (why == APART and op.name in ELEMENTWISE)

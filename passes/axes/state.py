@@ -159,6 +159,7 @@ class State:
     where data of several examples was taken as a constant. `scope`: batch digits that loops around
     take step by step. `contribution`: whether all that is mixed counts as a constant. `wanted`:
     digits that turn out to be a batch digit, as where single examples are stacked in their order.
+    `owners`: of ragged digits the ids that say whose each place is, or the ops that make it so.
     `made`: what an op of some form was found to make.
     """
 
@@ -173,6 +174,7 @@ class State:
     scope: list[Digit] = field(default_factory=list)
     wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list)
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict)
+    owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
     made: dict[Form, list[Class]] = field(default_factory=dict)
     # By the identity of lists of digits, which they hold, so that no other list has it.
     _lies: dict[int, tuple[Dims, Lies]] = field(default_factory=dict)
@@ -189,6 +191,9 @@ class State:
                 torn |= {own} & self.offsets.keys()
                 self.offsets[own] = whole, piece.low
         self.offsets = {own: part for own, part in self.offsets.items() if own not in torn}
+        for digit, told in self.structure.owners.items() if len(self.batch) == 1 else ():
+            self.offsets.setdefault(digit.root, (self.batch[0], 0))
+            self.owners.setdefault(digit.root, []).extend(told)
 
     def of(self, value: Value) -> Class:
         """The class of a value."""

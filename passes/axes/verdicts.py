@@ -19,7 +19,7 @@ from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, ancestors, ties
 from hlo_surgery.passes.dataflow.vanishing import UPDATES, vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
-from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason, reason_at, source_line
+from hlo_surgery.passes.ir.errors import GIVEN_HELP, MIXING_HELP, Reason, reason_at, source_line
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure, loops_around
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit
@@ -275,7 +275,8 @@ def _by_class(state: State, output: Value) -> Reason | None:
 
 def as_term(reason: Reason) -> Reason:
     """Why a constant of the batch is refused as a term of a gradient."""
-    if MIXING_HELP not in reason.help:
+    if GIVEN_HELP not in reason.help:
         return reason
     help = reason.help.replace(MIXING_HELP, reasons.TERM_HELP)
+    help = help.replace(GIVEN_HELP, reasons.TERM_HELP)
     return replace(reason, why=f"{reasons.TERM}: {reason.why}", help=help)

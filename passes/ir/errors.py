@@ -15,10 +15,18 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, ir
 
 CONTRIBUTION_HELP = '; or pass on_mixing="contribution" to treat such values as constants'
-MIXING_HELP = (
-    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss)"
-    "; mark what the loss takes as given with hs.constant, in place of stop_gradient"
+GIVEN_HELP = (
+    "mark what the loss takes as given with hs.constant, in place of stop_gradient"
     f"{CONTRIBUTION_HELP}"
+)
+MIXING_HELP = (
+    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
+    f"{GIVEN_HELP}"
+)
+# Of rows of several examples in one axis.
+ROWS_HELP = (
+    "of tokens sorted by expert, graphs and other rows that indices tell apart, pass segments=... "
+    "(docs/guides/segments.md)"
 )
 # Of sums that a loop over parts of the batch carries on, as parameters that each step updates.
 STEPS_HELP = (
@@ -38,8 +46,7 @@ DECIDED_HELP = (
 # Of data of the batch that each example meets at a place of its own, marked as a constant or not.
 DATA_HELP = (
     "compute what is made of the whole batch before the call, and pass it: one number for all as "
-    "an argument, one for each example as a batch argument; of experts, dispatch densely, so that "
-    f"tokens stay in their rows{CONTRIBUTION_HELP}"
+    f"an argument, one for each example as a batch argument; {ROWS_HELP}{CONTRIBUTION_HELP}"
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 OUTSIDE = (

@@ -36,7 +36,9 @@ from hlo_surgery.passes.normalise.calls import CallAxes, release_functions
 from hlo_surgery.passes.normalise.devices import call_on_each
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.out_of_scope import put_back
+from hlo_surgery.passes.structure.unification import Ragged
 from hlo_surgery.passes.terms.epilogue import Does, Link
+from hlo_surgery.passes.terms.ragged import find_owners
 from hlo_surgery.passes.terms.steps import Axes
 
 
@@ -45,7 +47,8 @@ class Roles:
     """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
 
     `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
-    of some. `pruned`: whether what no output needs may have been left out of the module.
+    of some. `pruned`: whether what no output needs may have been left out of the module. `ragged`:
+    the axes of arguments along which ids tell whose each row is.
     """
 
     batch: Mapping[int, int]
@@ -55,6 +58,7 @@ class Roles:
     contribution: bool
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
     pruned: bool = False
+    ragged: Ragged | None = None
 
 
 @dataclass
@@ -153,8 +157,11 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
 def _classified(code: Module, roles: Roles) -> Axes:
     kernels.populate(code)
     main = mlir.main_function(code)
-    state = find_axes(main, roles.batch, roles.size, roles.gradients, roles.contribution)
-    return Axes(state, tuple(state.batch), roles.size)
+    asked = (main, roles.batch, roles.size, roles.gradients, roles.contribution)
+    state = find_axes(*asked, roles.ragged)
+    axes = Axes(state, tuple(state.batch), roles.size)
+    find_owners(axes)
+    return axes
 
 
 def _hoist_everywhere(module: Analysed, *, stacks: bool) -> None:

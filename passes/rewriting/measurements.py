@@ -120,6 +120,11 @@ class Measurements:
                 found.append(of(i, own))
         return found
 
+    def crossed(self) -> jax.Array:
+        """Which examples meet others as the program runs, [B]."""
+        told = self.examples.crossed
+        return jnp.zeros(self.size, bool) if told is None else self.known[told]
+
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]

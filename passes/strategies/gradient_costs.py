@@ -11,7 +11,7 @@ Site counts: FLOPs and bytes of the ops that sum the examples, as the module has
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hlo_surgery.passes.ir import mlir
@@ -20,7 +20,7 @@ from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import SUMMING
 from hlo_surgery.passes.terms.convolutions import windows_of
-from hlo_surgery.passes.terms.steps import GradientSlice, contracted
+from hlo_surgery.passes.terms.steps import GradientSlice, contracted, is_ragged
 
 # What kernels of ours are written in, and the platform for which JAX lowers it.
 Kernels = Literal["mosaic", "triton"]
@@ -164,7 +164,8 @@ class SiteCounts:
     """One site: FLOPs, bytes read and written, and how many terms each element of its result sums.
 
     `spread`: how often a convolution's image is read when it is taken apart into patches. `narrow`:
-    its operands have at most 16 bits an element.
+    its operands have at most 16 bits an element. `copies`: how often its rows are taken to have
+    each example alone, as rows of a ragged axis are for all.
     """
 
     flops: int
@@ -174,6 +175,7 @@ class SiteCounts:
     contracts: bool
     spread: int = 1
     narrow: bool = False
+    copies: int = 1
 
 
 def site_plan(op: Operation) -> SitePlan:
@@ -254,7 +256,9 @@ class Counts:
 
 def counts_of(sliced: GradientSlice, size: int) -> Counts:
     """What there is to count in a slice."""
-    sites = tuple(site_counts(step.op) for step in sliced.sites)
+    sites = tuple(
+        replace(site_counts(s.op), copies=size if is_ragged(s) else 1) for s in sliced.sites
+    )
     gradient, word = bytes_of(sliced.value), dtype_of(sliced.value).itemsize
     return Counts(sites, gradient, gradient * max(word, WORD) // word, size)
 
@@ -289,5 +293,7 @@ def seconds_alone(counts: Counts, device: Roofline, chunk: int) -> float:
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
-    rate = device.contraction_rate(max(site.depth // size, 1), batched, site.narrow)
-    return max(site.flops / rate if site.contracts else 0, site.read / device.bandwidth)
+    depth = max(site.depth * site.copies // size, 1)
+    rate = device.contraction_rate(depth, batched, site.narrow)
+    contracted = site.flops / rate if site.contracts else 0
+    return site.copies * max(contracted, site.read / device.bandwidth)

@@ -42,16 +42,18 @@ class Examples:
     """A batch of `size` examples. `is_mean`: whether the loss is their mean, and not their sum.
 
     `real`: the module's values that say which are no padding, [B], and how many; None if all are.
+    `crossed`: that which says which meet others, [B]; None where none can.
     """
 
     size: int
     is_mean: bool
     real: tuple[Value, Value] | None = None
+    crossed: Value | None = None
 
     @property
     def values(self) -> tuple[Value, ...]:
         """The module's values that say something of them."""
-        return self.real or ()
+        return (*(self.real or ()), *([] if self.crossed is None else [self.crossed]))
 
     def flags(self, known: Known) -> jax.Array | None:
         """Which are real, [B], or None where all are."""

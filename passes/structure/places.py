@@ -14,7 +14,7 @@ Indices: places that numbers name, where these count along a dimension or by a l
 %r = gather %h [B, V] at (b, %labels[b])  b: iota                each example's own row
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -25,7 +25,14 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of, unify
-from hlo_surgery.passes.structure.structure import CountedLoop, Link, Structure, align, moving
+from hlo_surgery.passes.structure.structure import (
+    CountedLoop,
+    Link,
+    Lookup,
+    Structure,
+    align,
+    moving,
+)
 
 
 @dataclass
@@ -222,20 +229,6 @@ def _constant(known: Unifying, start: Value) -> int | None:
     return None if told is None else int(told.reshape(-1)[0])
 
 
-@dataclass(frozen=True)
-class Lookup:
-    """A gather or scatter. Index vectors lie along dimension `vector` of the indices, one at each
-    of `places`, along which `rows` of what is looked up or written run. Number k of a vector names
-    a place along dimension `named[k]` of the operand, whose `single` ones are taken one by one.
-    """
-
-    named: Sequence[int]
-    single: Collection[int]
-    vector: int
-    places: Sequence[int]
-    rows: Sequence[int]
-
-
 def _lookup(op: Operation) -> Lookup | None:
     if op.name == "stablehlo.gather":
         gathers = gather_numbers(op)
@@ -259,6 +252,9 @@ def align_own_rows(known: Unifying, op: Operation, link: Link) -> None:
     each row's own place.
     """
     lookup = _lookup(op)
+    if lookup and known.ragged is not None:
+        link.lookup = lookup
+        known.lookups.append(op)
     for number, dim in enumerate(lookup.named if lookup else []):
         if lookup and dim in lookup.single and mlir.shape(op.operands[0])[dim] > 1:
             _align_column(known, op, link, lookup, number, dim)

@@ -5,7 +5,7 @@
 It is filled by unification (`unification.py`), and then read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +22,20 @@ Shape = tuple[int, ...]
 Counted = tuple[int, ...] | None
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """A gather or scatter. Index vectors lie along dimension `vector` of the indices, one at each
+    of `places`, along which `rows` of what is looked up or written run. Number k of a vector names
+    a place along dimension `named[k]` of the operand, whose `single` ones are taken one by one.
+    """
+
+    named: Sequence[int]
+    single: Collection[int]
+    vector: int
+    places: Sequence[int]
+    rows: Sequence[int]
+
+
 @dataclass(eq=False)
 class Link:
     """An op by factors: what each dimension of `operands` and `results` counts by, the factors'
@@ -30,7 +44,8 @@ class Link:
     Of the first operand: `steps`, dimensions of which a loop's step takes one place, by the digit
     that counts these; `places`, dimensions of which one place is taken or put, and which one.
     `torn`: digits that were laid side by side and do not align. `alike`: whether all dimensions of
-    all operands and results are the same factors, as of what works element by element.
+    all operands and results are the same factors, as of what works element by element. `lookup`:
+    where rows may be of a ragged axis, by which indices the op takes them.
     """
 
     operands: list[list[Counted]]
@@ -42,6 +57,7 @@ class Link:
     places: dict[int, int] = field(default_factory=dict)
     torn: list[Digit] = field(default_factory=list)
     alike: bool = False
+    lookup: Lookup | None = None
 
     @cached_property
     def kept(self) -> list[list[Counted]]:
@@ -137,7 +153,10 @@ class Taking(NamedTuple):
 class Structure:
     """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result;
     `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others;
-    `ops`: of each block, but its terminator.
+    `ops`: of each block, but its terminator; `ragged`: axes of which ids tell whose each row is,
+    and the ids, None where rows keep to their places; `lookups`: the ops that may take rows of
+    such, in program order; `others`: the dimensions of outputs, and of arguments without examples;
+    `owners`: what says whose the places of ragged digits are.
     """
 
     dims: dict[Value, Dims] = field(default_factory=dict)
@@ -145,6 +164,10 @@ class Structure:
     loops: dict[Block, CountedLoop] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     ops: dict[Block, list[Taking]] = field(default_factory=dict)
+    ragged: list[tuple[Digit, Value]] | None = None
+    lookups: list[Operation] = field(default_factory=list)
+    others: list[list[Digit]] = field(default_factory=list)
+    owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
 
     def of(self, value: Value) -> Dims:
         """The digits of each dimension of a value, none where it has size 1."""

@@ -35,6 +35,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.structure import places
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves, unify
 from hlo_surgery.passes.structure.places import Unifying
+from hlo_surgery.passes.structure.ragged import find_ragged
 from hlo_surgery.passes.structure.structure import (
     Counted,
     CountedLoop,
@@ -54,7 +55,14 @@ BY_MORE = frozenset(
 Places = dict[int, list[Digit]]
 
 
-def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Structure, list[Digit]]:
+# The axis of arguments whose rows are the examples' by ids, and the number of the ids' argument.
+# Where there is such a mapping, rows may also be taken by other indices.
+Ragged = Mapping[int, tuple[int, int]]
+
+
+def structured(
+    block: Block, batch: Mapping[int, int], size: int, ragged: Ragged | None
+) -> tuple[Structure, list[Digit]]:
     """The structure of main, and the digit of the examples, as it is split everywhere. `batch`: the
     examples' axis by argument; along it lie `size` examples of as many rows.
     """
@@ -64,7 +72,18 @@ def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Struc
         rows = mlir.shape(argument)[axis] // max(size, 1)
         if size > 1:
             unify([examples, *([Digit(rows)] if rows > 1 else [])], found.of(argument)[axis])
+    if ragged is not None:
+        rows = {ids: Digit(mlir.shape(block.arguments[ids])[0]) for _, ids in ragged.values()}
+        for number, (axis, ids) in ragged.items():
+            unify([rows[ids]], found.of(block.arguments[number])[axis])
+        found.ragged = [(digit, block.arguments[ids]) for ids, digit in rows.items()]
     _visit_block(found, block)
+    if ragged is not None:
+        left = [a for n, a in enumerate(block.arguments) if n not in (*batch, *ragged)]
+        floats = filter(mlir.is_inexact, [*left, *mlir.returned(block)])
+        found.others = [digits for value in floats for digits in found.of(value)]
+    if ragged is not None and len(leaves([examples])) == 1:
+        find_ragged(found, examples.root)
     return found, leaves([examples]) if size > 1 else []
 
 

@@ -109,7 +109,7 @@ def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: 
             part, first = axes.state.offsets.get(each, (None, 0))
             if part is digit:
                 axis = PerExample(dim, size_of(own[:number]), size_of(own[number + 1 :]))
-                return Place(digit.size, axis, first, each.size)
+                return Place(digit.size, axis, first, each.size, owner=axes.owner(each))
     if not isinstance(known, Batched):
         return Place(digit.size)
     if digit in known.at:

@@ -13,6 +13,7 @@ Split examples: the rows of a `Split` operand as [B, ...], and weights laid alon
 
 a digit to the front:         [.., before * n * after, ..]  ->  [n, .., before * after, ..]
 a loop's step, or one place:  [..]                          ->  [n, ..], zero but for one
+N rows of a ragged axis:      [.., N, ..]                   ->  [n, .., N, ..], zero but for own
 spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
 """
 
@@ -188,8 +189,9 @@ def _exposed(
         return x if at is None else _unless(x, _counted(x, number, place.size) == at)
     dim, axis = place.axis.dim + front, place.axis
     split = x.reshape(*x.shape[:dim], axis.before, place.length, axis.after, *x.shape[dim + 1 :])
-    if spread:
+    if spread or place.owner is not None:
         rows = _counted(split, dim + 1, place.length) + jnp.int32(place.first)
+        rows = rows if place.owner is None else known[place.owner][rows]
         kept = _unless(split, _counted(split, number, place.size) == rows)
         return kept.reshape(*kept.shape[:dim], *x.shape[dim:])
     moved = jnp.moveaxis(split, dim + 1, number)
@@ -235,4 +237,5 @@ def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
         assert at is not None, "an operand of examples has all digits of the batch"
         return at
     dim, axis = place.axis.dim, place.axis
-    return _counted(x, dim, x.shape[dim]) // axis.after % place.length + place.first
+    rows = _counted(x, dim, x.shape[dim]) // axis.after % place.length + place.first
+    return rows if place.owner is None else known[place.owner][rows]

@@ -141,7 +141,8 @@ class SliceFunction:
         """The values of the module that the inputs are made of."""
         found = [value for value, _ in self.inputs]
         places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
-        return list(dict.fromkeys([*found, *(p.step for p in places if p.step is not None)]))
+        told = [v for p in places for v in (p.step, p.owner) if v is not None]
+        return list(dict.fromkeys([*found, *told]))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from hlo_surgery.passes.axes.state import (
 )
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import convolution_numbers, dot_numbers, integers, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit
@@ -93,6 +93,8 @@ def _operand(op: Operation, number: int, batch: Sequence[int], summed: Sequence[
     return Contracted(shape, tuple(batch), tuple(summed), free)
 
 
+NOT_TOLD = "nothing tells whose the rows of an axis are that reaches a gradient"
+NOT_TOLD_HELP = "say it by segments, for an argument that has this axis"
 ELSEWHERE = Mixed(Reason("it rests on examples of other steps", "", ""), unknown=True)
 
 
@@ -100,7 +102,8 @@ ELSEWHERE = Mixed(Reason("it rests on examples of other steps", "", ""), unknown
 class Axes:
     """`state`: what is known of the module; `batch`: the digits of the problem's `size` examples;
     `around`: those of loops around, one step of which the problem is. `count`: the number of real
-    examples, where some are padding. `lifted`: all examples' versions of sums, where these are had.
+    examples, where some are padding. `lifted`: all examples' versions of sums, where these are had;
+    `owners`: of ragged digits, whose each place is.
     """
 
     state: State
@@ -109,6 +112,15 @@ class Axes:
     around: tuple[Digit, ...] = ()
     count: Value | None = None
     lifted: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    owners: dict[Digit, Value] = field(default_factory=dict[Digit, Value])
+
+    def owner(self, digit: Digit) -> Value | None:
+        """Whose each place of a digit is, where ids tell it. Raises Refusal where nothing does."""
+        if digit not in self.state.owners or digit in self.batch:
+            return None
+        if digit not in self.owners:
+            raise Refusal(Reason(NOT_TOLD, "func.func", "module", NOT_TOLD_HELP))
+        return self.owners[digit]
 
     def of(self, value: Value) -> Class:
         """The class of a value."""
@@ -158,7 +170,8 @@ class Lifted:
 class Place:
     """How an operand has a digit of the batch, of some `size`: `axis`, places `first` and on of a
     dimension; `step`, a value of a loop's body and its numbers, and `table`, the place at each of
-    these; `at`, one place alone. Without any of these it is the same for all.
+    these; `at`, one place alone. Without any of these it is the same for all. `owner`: of a ragged
+    dimension, whose each of its `length` places is.
     """
 
     size: int
@@ -169,11 +182,12 @@ class Place:
     numbers: tuple[int, ...] = ()
     table: tuple[int, ...] = ()
     at: int | None = None
+    owner: Value | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether a dimension has all places."""
-        return self.axis is not None and self.length == self.size
+        return self.axis is not None and self.length == self.size and self.owner is None
 
 
 @dataclass(frozen=True)
@@ -223,6 +237,12 @@ class Step:
         axes = [axis for _, axis in self.inputs]
         split = any(isinstance(axis, Split) and axis.is_site for axis in axes)
         return split or any(isinstance(axis, PerExample) for axis in axes)
+
+
+def is_ragged(step: Step) -> bool:
+    """Whether ids tell whose the rows of an operand are."""
+    places = (p for _, axis in step.inputs if isinstance(axis, Split) for p in axis.places)
+    return any(place.owner is not None for place in places)
 
 
 @dataclass(frozen=True)

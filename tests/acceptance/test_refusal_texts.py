@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 import hlo_surgery as hs
 from tests.acceptance.test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
 from tests.acceptance.test_refusals import MIXING_HELP, SUMS_HELP
-from tests.axes.test_traps import MIXING, PICKING, RANKING
+from tests.axes.test_traps import GIVEN, PICKING, RANKING
 from tests.equivalence.test_dumps import EFFECT_HELP
 
 
@@ -95,8 +95,8 @@ CALLS = (
 )
 
 
-MOVING_HELP = f"  help:    {PICKING}{MIXING}"
-RANKING_HELP = f"  help:    {RANKING}{MIXING}"
+MOVING_HELP = f"  help:    {PICKING}{GIVEN}"
+RANKING_HELP = f"  help:    {RANKING}{GIVEN}"
 
 
 def mixing(op, why, output, way_out=MIXING_HELP):

@@ -85,23 +85,24 @@ def test_a_batch_by_keyword_has_a_name():
         hs.rewrite(jax.grad(loss), statistics=hs.norms())
 
 
-IDS = {"x": "ids"}
-
-
 def gradient_module():
     return jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
 
 
+def rewriting(**given):
+    return hs.rewrite_module(gradient_module(), statistics=hs.norms(), **given)
+
+
 WAYS_OF_SEGMENTS = {
-    "train_step": lambda: hs.train_step(loss, None, segments=IDS),
-    "grad": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None),
-    "rewrite_module": lambda: hs.modules.rewrite_module(
-        gradient_module(), batch=["x"], statistics=hs.norms(), segments=IDS
-    ),
+    "it is a function of the arguments": lambda: hs.train_step(loss, None, segments={"x": "ids"}),
+    "leave in_axes out": lambda: hs.grad(loss, statistics=hs.norms(), segments=len, in_axes=1),
+    "names no ids": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None)(W, X),
+    "of a module it is a dict": lambda: rewriting(batch=["x"], segments="ids"),
+    "there is one integer, int32 or": lambda: rewriting(batch=[], segments={"x": "w"}),
 }
 
 
-@pytest.mark.parametrize("name", WAYS_OF_SEGMENTS)
-def test_segments_are_refused_with_a_way_out(name):
-    with pytest.raises(ValueError, match="rows_per_example"):
-        WAYS_OF_SEGMENTS[name]()
+@pytest.mark.parametrize("words", WAYS_OF_SEGMENTS)
+def test_segments_that_are_none_are_an_error(words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        WAYS_OF_SEGMENTS[words]()

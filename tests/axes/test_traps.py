@@ -63,10 +63,17 @@ def test_what_only_looks_like_a_trap_is_exact(trap):
             np.testing.assert_allclose(np.asarray(mine, np.float32), its, **close)
 
 
-MIXING = (
-    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
+GIVEN = (
     "mark what the loss takes as given with hs.constant, in place of stop_gradient; "
     'or pass on_mixing="contribution" to treat such values as constants'
+)
+MIXING = (
+    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
+    f"{GIVEN}"
+)
+ROWS = (
+    "of tokens sorted by expert, graphs and other rows that indices tell apart, pass segments=... "
+    "(docs/guides/segments.md); else "
 )
 PARTS = (
     "let a loop over parts of the batch take each of them once, and say by is_real=... which "
@@ -75,7 +82,7 @@ PARTS = (
 PICKING = (
     "permute, choose or mix examples before the call; of examples of several rows, which lie one "
     "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
-    "jnp.clip(i, 0, rows - 1); else "
+    f"jnp.clip(i, 0, rows - 1); {ROWS}"
 )
 BLOCKS = (
     "if this is a kernel, which JAX interprets here, say that it takes the examples one by one, by "
@@ -83,7 +90,7 @@ BLOCKS = (
 )
 RANKING = (
     "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
-    "batch argument; else "
+    f"batch argument; {ROWS}"
 )
 SUMS = (
     "clip, guard, normalise or apply gradients outside, once the function has returned them, or "
@@ -126,14 +133,14 @@ PICKED = "examples are taken out of the batch, or in another order, and meet oth
 A_SUM = "a sum over the examples ({}) is "
 # Of each way to be refused one trap: the op, why, and the help, or how it begins.
 WORDS = {
-    "rolled": ("pad", MOVED, PICKING + MIXING),
-    "rolled_by_as_much_as_data_says": ("dynamic_slice", APART + "dimensions", PICKING + MIXING),
+    "rolled": ("pad", MOVED, PICKING + GIVEN),
+    "rolled_by_as_much_as_data_says": ("dynamic_slice", APART + "dimensions", PICKING + GIVEN),
     "mixed_up_with_the_one_before": ("concatenate", APART + "dimensions", MIXING),
-    "reversed_order": ("reverse", PICKED, PICKING + MIXING),
+    "reversed_order": ("reverse", PICKED, PICKING + GIVEN),
     "shifted_slices": (
         "slice",
         "the examples are reduced to one value, and not by a sum of floats",
-        PICKING + MIXING,
+        PICKING + GIVEN,
     ),
     "examples_as_channels": ("tanh", A_SUM + "used in a way that is not linear", SUMS + MIXING),
     "resized_along_the_batch": (
@@ -142,7 +149,7 @@ WORDS = {
         MIXING,
     ),
     "data_added_up_so_far": ("dot_general", REARRANGED + "values ({})", DATA),
-    "sorted_examples": ("sort", MOVED, RANKING + MIXING),
+    "sorted_examples": ("sort", MOVED, RANKING + GIVEN),
     "the_largest_loss": (
         "reduce",
         "the examples are reduced to one value by stablehlo.maximum, and not by a sum of floats",
@@ -181,7 +188,7 @@ WORDS = {
         "a sum over the examples of earlier steps ({}) meets each example's own values",
         STEPS,
     ),
-    "as_the_label_says": ("dynamic_slice", APART + "dimensions", BLOCKS + PARTS + PICKING + MIXING),
+    "as_the_label_says": ("dynamic_slice", APART + "dimensions", BLOCKS + PARTS + PICKING + GIVEN),
     "loops_over_pairs": ("while", "a loop takes examples within a step that takes others", MIXING),
     "batch_decides_the_branch": (
         "case",

@@ -74,7 +74,7 @@ def test_every_keyword_has_its_option():
         | PlanningOptions.__annotations__.keys()
     )
     # A module is called by others, so that no call of it is measured.
-    assert keywords - {"module", "planning", "autotune", "segments"} <= SPELLED.keys()
+    assert keywords - {"module", "planning", "autotune"} <= SPELLED.keys()
     shown = answered("verify", "--help").stdout
     assert all(option in shown for option in SPELLED.values())
 

@@ -20,6 +20,7 @@ WRITTEN = {
     ),
     "clipped_second_moment(0.5, per='parameter')": hs.clipped_second_moment(0.5, "parameter"),
     "clipped_sum(0.5)": hs.clipped_sum(0.5),
+    "crossed": hs.crossed(),
     "gram": hs.gram(),
     "histogram([-1, 0.01, 1])": hs.histogram([-1, 0.01, 1]),
     "inner_products()": hs.inner_products(),

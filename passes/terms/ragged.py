@@ -1,0 +1,246 @@
+"""Ragged axes: whose each row is, and which examples are found to meet as the program runs.
+
+    %s = gather %nodes, %i     rows of a new axis: row e is of whom row %i[e] of %nodes is
+    %m = scatter %z, %j, %s    rows of an axis that is known: which those of %s must fit
+
+Ids say whose each row of an argument is. Elsewhere a row rests on rows of its own example alone, if
+the two sides of each op that takes rows by indices agree. No program shows that they do, so that
+they are compared in each run: examples that meet others have no gradient of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.axes.state import is_rows
+from hlo_surgery.passes.emit.rebuild import copy_before
+from hlo_surgery.passes.emit.splice import Scope, splice
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Refusal, reason_at
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
+from hlo_surgery.passes.structure.ragged import looked_up
+from hlo_surgery.passes.terms.steps import Axes, Known
+
+SCOPE = Scope("rows")
+CHANGES = "the indices by which this takes rows change from step to step of a loop"
+CHANGES_HELP = "write the loop out, or let all its steps take rows by the same indices"
+
+
+@dataclass(frozen=True)
+class Along:
+    """How a dimension of `size` holds the examples: place i is of `owner[i // after % length]`, or
+    without an owner of the example `first + i // after % length`.
+    """
+
+    size: int
+    after: int
+    length: int
+    first: int
+    owner: Value | None
+
+    def whose(self, known: Known) -> jax.Array:
+        """The example of each place."""
+        places = jnp.arange(self.size, dtype=jnp.int32) // self.after % self.length
+        return places + self.first if self.owner is None else known[self.owner][places]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Rows that are taken of one axis, `whole`, by a column of `indices`, or put there, and how
+    they lie. `puts`: whether they are put: those out of range are left out then.
+    """
+
+    indices: Value
+    column: int
+    vector: int
+    place: int
+    whole: Along
+    rows: Along
+    puts: bool
+
+    @property
+    def values(self) -> list[Value]:
+        """What it rests on."""
+        owners = (self.whole.owner, self.rows.owner)
+        return [self.indices, *(v for v in owners if v is not None)]
+
+    def index(self, known: Known) -> jax.Array:
+        """What each index vector takes."""
+        vectors = known[self.indices]
+        vectors = vectors if self.vector < vectors.ndim else vectors[..., None]
+        return jnp.take(vectors, self.column, self.vector)
+
+    def sides(self, known: Known) -> tuple[jax.Array, jax.Array]:
+        """By index vector whose row is read, and whose the place is to which it comes."""
+        index = self.index(known)
+        taken = self.whole.whose(known)[jnp.clip(index, 0, self.whole.size - 1)]
+        others = [d for d in range(index.ndim) if d != self.place]
+        rows = jnp.broadcast_to(jnp.expand_dims(self.rows.whose(known), others), taken.shape)
+        return (rows, taken) if self.puts else (taken, rows)
+
+    def met(self, known: Known, size: int) -> jax.Array:
+        """Which examples meet others in it, [B]."""
+        index = self.index(known)
+        counts = (index >= 0) & (index < self.whole.size) if self.puts else True
+        return _differ(*self.sides(known), size, counts)
+
+    def owners(self, known: Known) -> jax.Array:
+        """Whose the rows are that are taken; or of places at which some are put, whose these are,
+        or nobody's, -1.
+        """
+        source = self.sides(known)[0].astype(jnp.int32)
+        if not self.puts:
+            return source.ravel()
+        index, size = self.index(known), self.whole.size
+        nobodys = jnp.full(size, -1, jnp.int32)
+        return nobodys.at[jnp.where(index < 0, size, index)].max(source, mode="drop")
+
+
+def find_owners(axes: Axes) -> None:
+    """Have whose each place of ragged digits is, as values of main."""
+    for digit, told in axes.state.owners.items():
+        if not isinstance(told[0], Operation):
+            axes.owners[digit] = told[0]
+            continue
+        ops = [op for op in told if isinstance(op, Operation) and _makes_rows(axes, op)]
+        # Rows that are taken are known by any op; at a place of an axis any may put some.
+        compared = [_compared(axes, op) for op in (ops[:1] if _takes(told[0]) else ops)]
+        if compared:
+            values = list(dict.fromkeys(v for each in compared for v in each.values))
+            owners = partial(_owners, compared, values)
+            last = _outermost(ops[len(compared) - 1])
+            (axes.owners[digit],) = splice(values, owners, last, last, scope=SCOPE)
+
+
+def _owners(
+    compared: Sequence[Compared], values: Sequence[Value], *arrays: jax.Array
+) -> list[jax.Array]:
+    known = dict(zip(values, arrays, strict=True))
+    return [reduce(jnp.maximum, [each.owners(known) for each in compared])]
+
+
+def _takes(op: Operation) -> bool:
+    return op.name == "stablehlo.gather"
+
+
+def crossed(axes: Axes, block: Block) -> Value:
+    """Which examples meet others, [B]: all of them where an id is no example's."""
+    taking = [op for op in axes.state.structure.lookups if _makes_rows(axes, op)]
+    compared = list(dict.fromkeys(_compared(axes, op) for op in taking))
+    same = _said_twice(axes)
+    ids = [v for _, v in axes.state.structure.ragged or ()]
+    told = [v for one, other in same for v in (one.owner, other.owner) if v is not None]
+    values = list(dict.fromkeys([*(v for each in compared for v in each.values), *ids, *told]))
+
+    def found(*arrays: jax.Array) -> list[jax.Array]:
+        known = dict(zip(values, arrays, strict=True))
+        met = [each.met(known, axes.size) for each in compared]
+        met += [_differ(one.whose(known), other.whose(known), axes.size) for one, other in same]
+        none = [jnp.any((known[v] < 0) | (known[v] >= axes.size)) for v in ids]
+        return [reduce(jnp.logical_or, [*met, *none], jnp.zeros(axes.size, bool))]
+
+    (made,) = splice(values, found, mlir.return_operation(block), scope=SCOPE)
+    return made
+
+
+def _differ(source: jax.Array, place: jax.Array, size: int, counts: Any = True) -> jax.Array:
+    """Which examples read others' rows, or are read, [B]. A row that is nobody's is a constant; who
+    reads what is put at nobody's place is not known, so that it may be anybody.
+    """
+    differs = (source != place) & (source >= 0) & counts
+    pairs = jnp.where(differs, jnp.stack([source, place]), size)
+    named = jnp.zeros(size, bool).at[jnp.where(pairs < 0, size, pairs)].set(True, mode="drop")
+    return named | jnp.any(differs & (place < 0))
+
+
+def _makes_rows(axes: Axes, op: Operation) -> bool:
+    """Whether an op makes examples' own of rows of a ragged axis."""
+    held = axes.state.batch_digits(looked_up(axes.state.structure, op)[0])
+    return bool(held) and is_rows(axes.state.of(op.results[0]))
+
+
+def _said_twice(axes: Axes) -> list[tuple[Along, Along]]:
+    """Axes that have ids, and by others of these, or by where they lie, owners as well."""
+    found: list[tuple[Along, Along]] = []
+    for digit, ids in axes.state.structure.ragged or ():
+        own = leaves([digit])
+        if not axes.state.offsets.keys().isdisjoint(own):
+            lies = _along(axes, own)
+            told = Along(lies.size, 1, lies.size, 0, ids)
+            found += [(lies, told)] if lies != told else []
+    return found
+
+
+def _compared(axes: Axes, op: Operation) -> Compared:
+    """What an op takes rows of, and where they lie."""
+    lookup = axes.state.structure.links[op.results[0]].lookup
+    assert lookup is not None
+    is_gather = op.name == "stablehlo.gather"
+    taken, moved = (op.operands[0], op.results[0]) if is_gather else (op.results[0], op.operands[2])
+    (along,) = _places(axes, taken)
+    vectors = op.operands[1]
+    told = [(moved, d, lookup.rows.index(d)) for d in _places(axes, moved)]
+    told += [(vectors, d, lookup.places.index(d)) for d in _places(axes, vectors)]
+    side, dim, place = told[0]
+    indices = outside(op.operands[1], _outermost(op))
+    if indices is None:
+        raise Refusal(reason_at(op, CHANGES, CHANGES_HELP))
+    return Compared(
+        indices,
+        list(lookup.named).index(along),
+        lookup.vector,
+        place,
+        _along(axes, leaves(axes.state.structure.of(taken)[along])),
+        _along(axes, leaves(axes.state.structure.of(side)[dim])),
+        not is_gather,
+    )
+
+
+def _places(axes: Axes, value: Value) -> list[int]:
+    return axes.state.places(value).get(axes.batch[0], [])
+
+
+def _along(axes: Axes, own: Sequence[Digit]) -> Along:
+    """How a dimension of these digits holds the examples."""
+    number = next(n for n, each in enumerate(own) if each in axes.state.offsets)
+    each, after = own[number], size_of(own[number + 1 :])
+    owner = None if each in axes.batch else axes.owners.get(each)
+    return Along(size_of(own), after, each.size, axes.state.offsets[each][1], owner)
+
+
+def _outermost(op: Operation) -> Operation:
+    """The op of main that an op is, or lies in."""
+    while (around := cast(Any, op).parent).operation.name != "func.func":
+        op = around.operation
+    return op
+
+
+def outside(value: Value, before: Operation) -> Value | None:
+    """A value as it is in front of the loops and branches that it is in; None where it is made of
+    what these change.
+    """
+    op = mlir.defining_operation(value)
+    if op is None:
+        block = cast(Any, value.owner)
+        around = block.owner.operation
+        if around.name == "func.func":
+            return value
+        number = list(block.arguments).index(value)
+        is_kept = around.name == "stablehlo.while" and all(
+            returned[number] == own.arguments[number]
+            for own in mlir.blocks(around)[1:]
+            for returned in [mlir.returned(own)]
+        )
+        return outside(around.operands[number], before) if is_kept else None
+    if _outermost(op) == op:
+        return value
+    operands = [outside(v, before) for v in op.operands]
+    if len(op.regions) or any(v is None for v in operands):
+        return None
+    copied = copy_before(op, cast(list[Value], operands), before, SCOPE)
+    return copied.results[mlir.results(op).index(value)]
