@@ -27,8 +27,8 @@ from hlo_surgery.optimizers.required import (
     with_statistics,
 )
 from hlo_surgery.passes.ir.constants import widened_tree
+from hlo_surgery.requests.groups import group_labels
 from hlo_surgery.requests.leaves import is_key
-from hlo_surgery.requests.request import group_labels
 from hlo_surgery.statistics.derived import Per, Statistic, positive
 from hlo_surgery.statistics.weighted import clipped_mean
 

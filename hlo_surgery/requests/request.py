@@ -1,10 +1,7 @@
-"""Requests: what is asked of a module, checked and by position.
-
-Parameter groups: which gradients a statistic takes together, from its `per`, each once.
-"""
+"""Requests: what is asked of a module, checked and by position."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -24,6 +21,7 @@ from hlo_surgery.requests.gradient_outputs import (
     loss_output,
     named_loss,
 )
+from hlo_surgery.requests.groups import groups_of
 from hlo_surgery.requests.in_axes import checked_calls, example_count
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.segments import ragged_ports
@@ -37,115 +35,6 @@ from hlo_surgery.statistics.derived import (
     named,
     parts_of,
 )
-
-Numbers = Callable[[str | int], Sequence[int]]
-
-
-def groups_of(
-    statistic: Statistic, gradients: Sequence[int], names: Sequence[str], of: Numbers
-) -> Groups:
-    """Positions in `gradients`, output numbers, of those that belong together.
-
-    `names`: of all outputs; `of`: the numbers that a name or position means. Raises ValueError
-    where `per` is none.
-    """
-    per = statistic.per if isinstance(statistic, Derived) else "parameter"
-    if per == "global":
-        return (tuple(range(len(gradients))),)
-    if per == "parameter":
-        return tuple((i,) for i in range(len(gradients)))
-    if not isinstance(per, Mapping):
-        raise ValueError(
-            f"per is {per!r}; it is 'global', 'parameter', or a dict from label to outputs"
-        )
-    for label, keys in per.items():
-        if isinstance(keys, str) or not isinstance(keys, Sequence) or not keys:
-            raise ValueError(
-                f"per of {statistic.name} has {keys!r} for {label!r}; it is a list of one output "
-                "or more"
-            )
-    numbers = [[n for key in keys for n in of(key)] for keys in per.values()]
-    _check(statistic.name, [n for group in numbers for n in group], gradients, names)
-    return tuple(tuple(gradients.index(n) for n in group) for group in numbers)
-
-
-def _check(
-    statistic: str, named: Sequence[int], gradients: Sequence[int], names: Sequence[str]
-) -> None:
-    """Raises ValueError unless each gradient is named once."""
-    wrong = {
-        "leave out": [names[n] for n in gradients if n not in named],
-        "name what is no gradient:": [names[n] for n in named if n not in gradients],
-        "name more than once": [names[n] for n in dict.fromkeys(named) if named.count(n) > 1],
-    }
-    if said := _told(wrong):
-        raise ValueError(f"the groups of {statistic} must hold every gradient once; they {said}")
-
-
-def _told(wrong: Mapping[str, Sequence[str]]) -> str:
-    """What is wrong, and with which; nothing where there are none."""
-    return " and ".join(f"{what} {', '.join(found)}" for what, found in wrong.items() if found)
-
-
-def group_labels(statistic: str, per: Any) -> list[str]:
-    """The group of each leaf of a pytree prefix: that of its text, or its own where none is text.
-
-    Raises ValueError where only some are.
-    """
-    leaves = jax.tree.leaves_with_path(per)
-    texts = [leaf for _, leaf in leaves if isinstance(leaf, str)]
-    if texts and len(texts) < len(leaves):
-        raise ValueError(
-            f"per of {statistic} has text for some leaves, and for others none: {per!r}; leaves "
-            "with equal text are one group, so give all of them text, or none"
-        )
-    return texts or [keystr(path) for path, _ in leaves]
-
-
-def groups_tree(statistic: str, per: Any) -> Any:
-    """The groups' labels as the leaves of what a statistic of groups returns: like the prefix, or a
-    dict where labels are text.
-    """
-    labels, prefix = group_labels(statistic, per), jax.tree.structure(per)
-    named = isinstance(jax.tree.leaves(per)[0], str)
-    return dict(zip(labels, labels, strict=True)) if named else prefix.unflatten(labels)
-
-
-def grouped(statistic: Statistic, numbers: Any) -> Statistic:
-    """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
-    if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
-        return statistic
-    name, per = statistic.name, statistic.per
-    check_prefix(name, per, numbers)
-    groups: dict[str, list[int]] = {label: [] for label in jax.tree.leaves(groups_tree(name, per))}
-    parts = jax.tree.structure(per).flatten_up_to(numbers)
-    for label, part in zip(group_labels(name, per), parts, strict=True):
-        groups[label] += jax.tree.leaves(part)
-    for label in (label for label, numbers in groups.items() if not numbers):
-        raise ValueError(f"per of {name} has a group {label!r}: what is in it has no gradient")
-    return replace(statistic, per=groups)
-
-
-def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
-    """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and
-    what is no part.
-    """
-    try:
-        jax.tree.structure(per).flatten_up_to(gradient)
-    except ValueError:
-        wanted, given = (dict(jax.tree.leaves_with_path(tree)) for tree in (gradient, per))
-        pairs = [(w, g) for w in wanted for g in given if w[: len(g)] == g]
-        wrong = {
-            "leaves out": [keystr(w) for w in wanted if w not in dict(pairs)],
-            "names what is no part of it:": [
-                keystr(g) for g in given if g not in {own for _, own in pairs}
-            ],
-        }
-        said = _told(wrong) or f"has other containers: {per!r}"
-        raise ValueError(
-            f"per of {statistic} is no pytree prefix of the gradient: it {said}"
-        ) from None
-
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]

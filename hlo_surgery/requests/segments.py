@@ -128,14 +128,12 @@ def check_ids(ids: Sequence[Any], size: int) -> None:
             )
 
 
-def ragged_ports(
-    arguments: Sequence[Port], segments: Mapping[Any, Any] | None
-) -> dict[int, tuple[int, int]] | None:
+def ragged_ports(arguments: Sequence[Port], segments: Any) -> dict[int, tuple[int, int]] | None:
     """The first axis and the number of the ids of each argument with rows, from names or positions.
 
     Raises TypeError or ValueError.
     """
-    if segments is not None and not isinstance(segments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if segments is not None and not isinstance(segments, Mapping):
         raise TypeError(
             f"segments is {segments!r}; of a module it is a dict from arguments to the argument "
             "with the ids of their rows, such as {'nodes': 'node_ids'}"

@@ -18,6 +18,7 @@ from hlo_surgery.lowered_function import Lowered, lower, made_of
 from hlo_surgery.module import Module
 from hlo_surgery.public_function import Function
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
+from hlo_surgery.requests.groups import grouped
 from hlo_surgery.requests.in_axes import (
     Key,
     arguments_by_key,
@@ -34,7 +35,7 @@ from hlo_surgery.requests.leaves import (
     signature,
 )
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
-from hlo_surgery.requests.request import Request, check_words, grouped, make_request
+from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.statistics.derived import Statistic, Statistics, known_for, named
 

@@ -17,9 +17,9 @@ from hlo_surgery.passes.measures.moments import nan_where
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
+from hlo_surgery.requests.groups import groups_tree
 from hlo_surgery.requests.request import (
     Request,
-    groups_tree,
     labels_of,
     private_statistics,
     takes_sums,
