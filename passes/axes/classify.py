@@ -263,18 +263,14 @@ def _sums_as_constants(
     over = {
         i: known
         for i, (value, known) in enumerate(zip(op.operands, classes, strict=True))
-        if isinstance(known, Batched) and known.summed and _is_given(state, value, known)
+        if isinstance(known, Batched) and known.summed and not known.running
+        if value not in state.trained or state.contribution
     }
     never = {i: c for i, c in over.items() if not traits.is_linear(op, frozenset([i]))}
     found = list(classes)
     for i, known in (never or over).items():
         found[i] = as_constant(state, op.operands[i], known)
     return found, bool(over)
-
-
-def _is_given(state: State, value: Value, known: Batched) -> bool:
-    counts = value not in state.trained or state.contribution
-    return counts and not known.running
 
 
 def _of_examples(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
@@ -381,15 +377,11 @@ def _classified(
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
     _classify(state, block, batch, trained | hidden_parameters(block, ops, batch, gradients))
     outputs = mlir.operands(mlir.return_operation(block))
-    if any(_is_by_row(state, outputs[number]) for number in gradients):
+    if any(is_rows(state.of(outputs[n])) and state.digits(outputs[n]) for n in gradients):
         # It is no parameter's gradient then, and what it was taken with respect to is no data.
         reached = {a for a in block.arguments if mlir.is_inexact(a)}
         _classify(state, block, batch, state.trained | reached)
     return state
-
-
-def _is_by_row(state: State, output: Value) -> bool:
-    return is_rows(state.of(output)) and bool(state.digits(output))
 
 
 def _classify(state: State, block: Block, batch: Collection[int], trained: set[Value]) -> None:

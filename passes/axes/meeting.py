@@ -62,6 +62,10 @@ class Met:
         help = reasons.PACKED_HELP if packed else ""
         return Meets(Mixed(reasons.meeting(self.op, why, help)))
 
+    def moves(self) -> Meets:
+        """The same where it puts them elsewhere."""
+        return self.fail(reasons.PICKED if self.op.name in reasons.PICKING else reasons.MOVED)
+
     def is_linear(self) -> bool:
         """Whether the op is linear in all operands of examples, jointly."""
         return traits.is_linear(self.op, frozenset(self.batched))
@@ -136,15 +140,11 @@ def _hands_on_constants(found: Met) -> bool:
     if len(running) != 1:
         return bool(running)
     sums = any(c.summed and not c.bare for c in found.batched.values())
-    constants = [i for i in range(len(found.classes)) if _is_of_parameters(found, i)]
+    pairs = enumerate(zip(found.op.operands, found.classes, strict=True))
+    trained = found.state.trained
+    constants = [i for i, (v, c) in pairs if isinstance(c, Shared) and v in trained]
     scales = constants and not traits.is_linear(found.op, frozenset([*running, *constants]))
     return sums or bool(scales)
-
-
-def _is_of_parameters(found: Met, number: int) -> bool:
-    """Whether an operand is a constant that parameters reach."""
-    value = found.op.operands[number]
-    return isinstance(found.classes[number], Shared) and value in found.state.trained
 
 
 def _lays_out(found: Met, number: int) -> bool:
@@ -277,7 +277,7 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
             raise found.fail(reasons.APART)
         return factor
     if link.blocked.intersection(factor):
-        raise found.fail(reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED)
+        raise found.moves()
     made = op.results[number]
     own = {
         dim: _on_factor(found, link, made, dim, link.results[number][dim], digit) for dim in places
@@ -287,9 +287,9 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
         if len(places) > 1 or kept != list(places):
             raise found.fail(reasons.APART)
         return KEPT
-    state = found.state
-    held = [dims for i in found.batched for dims in state.structure.of(op.operands[i])]
-    if state.owners and any(may_be_nobodys(state.structure, state.owners, d) for d in held):
+    structure = found.state.structure
+    held = [d for i in found.batched for dim in structure.of(op.operands[i]) for d in dim]
+    if may_be_nobodys(structure, found.state.owners, held):
         raise found.fail(NOBODYS)
     if link.reduced.issuperset(factor) and factor and traits.sums(op, number):
         return SUMMED
@@ -316,7 +316,7 @@ def _factor(found: Met, link: Link, digit: Digit) -> tuple[int, ...] | int:
             if factor is not None:
                 factors.add(factor)
             elif isinstance(found.classes[i], Batched):
-                raise found.fail(_moved(found.op))
+                raise found.moves()
     if digit in found.state.batch_digits(link.torn) or len(factors) > 1:
         raise found.fail(reasons.APART)
     return next((factor for factor in factors if factor is not None), ())
@@ -337,10 +337,6 @@ def _on_factor(
     return own
 
 
-def _moved(op: Operation) -> str:
-    return reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED
-
-
 def _place(found: Met, digit: Digit, value: Value, dim: int, index: int) -> int:
     """The example, along a digit, at an index of a dimension."""
     own = leaves(found.state.structure.of(value)[dim])
@@ -355,7 +351,8 @@ def _place(found: Met, digit: Digit, value: Value, dim: int, index: int) -> int:
 def _reshaped(found: Met, digit: Digit) -> Way:
     """A reshape keeps the row-major order: between the same places of it lie the same digits."""
     structure, link = found.state.structure, found.link
-    flat = ([d for dim in structure.of(v) for d in dim] for v in _in_and_out(found.op))
+    values = found.op.operands[0], found.op.results[0]
+    flat = ([d for dim in structure.of(v) for d in dim] for v in values)
     torn = digit in found.state.batch_digits(link.torn if link else ())
     for one, two in aligned_runs(*flat):
         if leaves(one) != leaves(two) and digit in found.state.batch_digits([*one, *two]):
@@ -363,10 +360,6 @@ def _reshaped(found: Met, digit: Digit) -> Way:
     if torn or len(found.state.places(found.op.results[0]).get(digit, [])) != 1:
         raise found.fail(reasons.APART)
     return KEPT
-
-
-def _in_and_out(op: Operation) -> tuple[Value, Value]:
-    return op.operands[0], op.results[0]
 
 
 def _step(found: Met, digit: Digit, number: int, places: Sequence[int]) -> Way:

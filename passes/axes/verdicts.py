@@ -165,15 +165,12 @@ def unseen_rows(
     if not terms:
         return None
     outputs = mlir.operands(mlir.return_operation(block))
-    if any(_is_loss(state, v) for i, v in enumerate(outputs) if i not in gradients):
+    others = [v for i, v in enumerate(outputs) if i not in gradients and v in state.trained]
+    if any(not mlir.shape(v) and is_sum(state.of(v)) for v in others):
         return None
     own = {mlir.shape(outputs[number]) for number in gradients}
     behind = ancestors(terms)
     return next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
-
-
-def _is_loss(state: State, value: Value) -> bool:
-    return not mlir.shape(value) and is_sum(state.of(value)) and value in state.trained
 
 
 def _may_be_rows(
