@@ -211,10 +211,7 @@ CONSTANT = {
         beside(lambda w, e, m: one(w, e - m), lambda x: jnp.mean(x, 0)),
         lambda w, x, m: one(w, x - jnp.mean(m, 0)),
     ),
-    "a maximum in a map": (
-        beside(product, jnp.max),
-        lambda w, x, m: one(w, x * jnp.max(m)),
-    ),
+    "a maximum in a map": (beside(product, jnp.max), lambda w, x, m: one(w, x * jnp.max(m))),
     "a mean laid out over the steps": (
         mapped(product, lambda x: jnp.broadcast_to(jnp.mean(x, 0), x.shape)),
         lambda w, x, m: one(w, x * jnp.mean(m, 0)),

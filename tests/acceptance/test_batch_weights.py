@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from tests.api.test_batches import (
-    FEATURES,
-    PARAMS,
-    B,
-    assert_exact,
-    row_losses,
-)
+from tests.api.test_batches import FEATURES, PARAMS, B, assert_exact, row_losses
 
 RNG = np.random.default_rng(1)
 WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2, B), jnp.float32)

@@ -194,10 +194,7 @@ def kept_if_finite(gradient):
 
 # What is done to a gradient once it is summed, and in which words that is refused.
 GUARDS = {
-    "by leaf": (
-        lambda g: jnp.where(jnp.isfinite(g).all(), g, 0),
-        "is tested for NaN",
-    ),
+    "by leaf": (lambda g: jnp.where(jnp.isfinite(g).all(), g, 0), "is tested for NaN"),
     "by a branch": (kept_if_finite, "the examples decide together which branch is taken"),
     "of each element": (jnp.nan_to_num, "is tested for NaN"),
     "by its norm": (lambda g: g * jax.lax.rsqrt(jnp.sum(g * g)), "are multiplied"),

@@ -11,11 +11,7 @@ from tests.products import covering
 
 W = jnp.linspace(-1.0, 1.0, 15).reshape(3, 5)
 X = jnp.cos(jnp.arange(12.0)).reshape(4, 3)
-STATISTICS = {
-    "norms": hs.norms(),
-    "squares": hs.second_moment(),
-    "clipped": hs.clipped_mean(0.1),
-}
+STATISTICS = {"norms": hs.norms(), "squares": hs.second_moment(), "clipped": hs.clipped_mean(0.1)}
 
 
 class Told:

@@ -53,8 +53,7 @@ def total(value, shape, over, name="r"):
     zero = f"%{name}z = stablehlo.constant dense<0.0> : tensor<f64>"
     summed = (
         f"%{name} = stablehlo.reduce({value} init: %{name}z) applies stablehlo.add across "
-        f"dimensions = [{dims}] : "
-        f"({f64(shape)}, tensor<f64>) -> {f64(kept)}"
+        f"dimensions = [{dims}] : ({f64(shape)}, tensor<f64>) -> {f64(kept)}"
     )
     return f"{zero}\n{summed}"
 
@@ -215,8 +214,7 @@ PER_EXAMPLE = {
     "convolution with a kernel for each example, in feature groups": of(
         "2x5x3x4xf64 3x4x3xf64",
         lambda x, kernel: convolution(feature_group_count=3)(
-            lax.reshape(x, (2, 5, 12)),
-            lax.reshape(lax.transpose(kernel, (1, 0, 2)), (1, 4, 9)),
+            lax.reshape(x, (2, 5, 12)), lax.reshape(lax.transpose(kernel, (1, 0, 2)), (1, 4, 9))
         ),
         {0: 2, 1: 0},
         PerExample(2, 1, 3),
@@ -246,10 +244,7 @@ PER_EXAMPLE = {
     ),
     "scatter at [arange(B), labels]": of("3x4xf64 3xi32 3xf64", own_scatter, {0: 0, 1: 0, 2: 0}, 0),
     "scatter with batching dimensions": of(
-        "3x7xf64 3x2x1xi32 3x2xf64",
-        scatter((), (1,), (1,), ((0,), (0,))),
-        {0: 0, 1: 0, 2: 0},
-        0,
+        "3x7xf64 3x2x1xi32 3x2xf64", scatter((), (1,), (1,), ((0,), (0,))), {0: 0, 1: 0, 2: 0}, 0
     ),
     "reshape merges examples and positions": of(
         "3x4x2xf64", lambda x: lax.reshape(x, (12, 2)), axis=PerExample(0, 1, 4)
@@ -325,9 +320,7 @@ SUMMED = {
     ),
     "dot_general with a shared cotangent": of("3x4xf64 3xf64", dot(((0,), (0,)))),
     "dot_general over merged examples": of(
-        "4x3x2xf64 12x5xf64",
-        lambda x, y: dot(((0,), (0,)))(lax.reshape(x, (12, 2)), y),
-        {0: 1},
+        "4x3x2xf64 12x5xf64", lambda x, y: dot(((0,), (0,)))(lax.reshape(x, (12, 2)), y), {0: 1}
     ),
     "reduce": of("3x4xf64 f64", lambda x, start: lax.reduce(x, start, lax.add, (0,))),
     "reduce over examples and positions": of(
@@ -343,9 +336,7 @@ SUMMED = {
     ),
     "filter gradient": of("5x3x2xf64 4x3x6xf64", convolution(("WCN", "WIO", "WNC")), {0: 1, 1: 1}),
     "filter gradient in batch groups": of(
-        "5x3x4xf64 4x3x6xf64",
-        convolution(("WCN", "WIO", "WNC"), batch_group_count=2),
-        {0: 1, 1: 1},
+        "5x3x4xf64 4x3x6xf64", convolution(("WCN", "WIO", "WNC"), batch_group_count=2), {0: 1, 1: 1}
     ),
     "scatter into a table": of("4x2xf64 3x1xi32 3x2xf64", scatter((1,), (0,), (0,)), {1: 0, 2: 0}),
     "scatter of examples and positions": of(
@@ -493,8 +484,7 @@ TRAPS = {
     "examples reversed": of("3x4xf64", lambda x: x * lax.rev(x, (0,))),
     "examples sorted": of("3x4xf64", lambda x: lax.sort(x, dimension=0)),
     "a cumulative sum over examples, squared": of(
-        "3x4xf64",
-        lambda x: square(windowed(x, 0.0, lax.add, (3, 1), (1, 1), ((2, 0), (0, 0)))),
+        "3x4xf64", lambda x: square(windowed(x, 0.0, lax.add, (3, 1), (1, 1), ((2, 0), (0, 0))))
     ),
     "a Fourier transform over examples, squared": of(
         "4x3xf64", lambda x: square(rfft(3)(x)), {0: 1}
@@ -532,9 +522,7 @@ TRAPS = {
         "3x4xf64 3x4xf64 3x2x4xf64", views_behind_rows, {0: 0, 1: 0, 2: 0}
     ),
     "an index that is the own number for some": of(
-        "3x4xf64 3xi32",
-        of_own_cells(lambda: np.array([[0], [1], [1]], np.int32)),
-        {0: 0, 1: 0},
+        "3x4xf64 3xi32", of_own_cells(lambda: np.array([[0], [1], [1]], np.int32)), {0: 0, 1: 0}
     ),
     "an own number counted along another dimension": of(
         "3x3xf64 3x3xi32",
@@ -568,9 +556,8 @@ def captured(line):
 
 def solved(shape):
     return (
-        "%r = stablehlo.custom_call @lapack_dtrsm_ffi(%0, %1) {mhlo.backend_config = {side = 82 : "
-        "ui8}} : "
-        f"(tensor<{shape}xf64>, tensor<{shape}xf64>) -> tensor<{shape}xf64>"
+        f"%r = stablehlo.custom_call @lapack_dtrsm_ffi(%0, %1) {{mhlo.backend_config = {{side = 82 "
+        f": ui8}}}} : (tensor<{shape}xf64>, tensor<{shape}xf64>) -> tensor<{shape}xf64>"
     )
 
 
@@ -583,8 +570,7 @@ UNTOLD = {
             "%d = stablehlo.negate %1 : tensor<3x4xf64>",
             *captured(
                 "%t = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0, "
-                "1] : "
-                "(tensor<3x4xf64>, tensor<f64>) -> tensor<f64>"
+                "1] : (tensor<3x4xf64>, tensor<f64>) -> tensor<f64>"
             ),
         ),
         {0: 0},

@@ -313,10 +313,7 @@ def a_shift_in_discounted_steps_beside_a_penalty(p, x):
     return a_shift_in_discounted_steps(p["b"], x) + jnp.sum(p["v"] ** 2)
 
 
-@exact(
-    own=lambda p, x, b: total(p["w"], x[b]) + jnp.sum(p["v"] ** 2),
-    w={"w": (3, 3), "v": (3, 3)},
-)
+@exact(own=lambda p, x, b: total(p["w"], x[b]) + jnp.sum(p["v"] ** 2), w={"w": (3, 3), "v": (3, 3)})
 def a_penalty_on_what_meets_none(p, x):
     return one_by_one(p["w"], x) + jnp.sum(p["v"] ** 2)
 

@@ -157,11 +157,7 @@ REFUSED = {
         copied, x, maps=[lambda b: (jax.lax.min(b, 1), 0, 0)]
     ),
     "an example's rows across the grid": lambda x: called(
-        copied,
-        x,
-        maps=[lambda b, t: (t, 0, 0)],
-        out=lambda b, t: (b, 0, 0),
-        grid=(B, B),
+        copied, x, maps=[lambda b, t: (t, 0, 0)], out=lambda b, t: (b, 0, 0), grid=(B, B)
     ),
     "all of it in reach": lambda x: called(filled, x, maps=[pl.BlockSpec(memory_space=pl.ANY)]),
 }

@@ -21,9 +21,8 @@ TOLERANCE = 2e-6
 
 EFFECT_HELP = (
     "  help:    hs.grad and hs.rewrite keep callbacks whose results nothing uses, such as "
-    "jax.debug.print; "
-    "take others (jax.pure_callback, io_callback), and in a dumped module all, out of the "
-    "function; what the host computes from the examples alone can be an argument"
+    "jax.debug.print; take others (jax.pure_callback, io_callback), and in a dumped module all, "
+    "out of the function; what the host computes from the examples alone can be an argument"
 )
 DEVICES_HELP = (
     "  help:    leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of "
@@ -173,9 +172,8 @@ def test_a_shape_that_the_data_decides_is_refused():
     with pytest.raises(hs.Refusal) as refused:
         rewritten(text, [1])
     assert str(refused.value) == (
-        "module:4: refused: stablehlo.dynamic_broadcast_in_dim: the shape of what this op returns "
-        "is known at run time "
-        f"only\n  help:    {SHAPES_HELP}"
+        f"module:4: refused: stablehlo.dynamic_broadcast_in_dim: the shape of what this op returns "
+        f"is known at run time only\n  help:    {SHAPES_HELP}"
     )
 
 

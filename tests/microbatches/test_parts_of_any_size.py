@@ -12,20 +12,12 @@ from jax import lax
 import hlo_surgery as hs
 from tests.by_definition import length
 from tests.microbatches import test_microbatches
-from tests.microbatches.microbatch_statistics import (
-    OF_THE_WHOLE,
-    assert_right,
-    examples,
-    expected,
-)
+from tests.microbatches.microbatch_statistics import OF_THE_WHOLE, assert_right, examples, expected
 from tests.microbatches.microbatch_statistics import PARAMS as PARAMS_OF_STEPS
 from tests.microbatches.microbatch_statistics import X as X_OF_STEPS
 
 B, D = 12, 3
-PARAMS = {
-    "b": jnp.linspace(0.2, 0.7, D),
-    "w": jnp.linspace(-1.0, 1.0, D * D).reshape(D, D),
-}
+PARAMS = {"b": jnp.linspace(0.2, 0.7, D), "w": jnp.linspace(-1.0, 1.0, D * D).reshape(D, D)}
 X = jnp.sin(jnp.arange(B * D) ** 1.3).reshape(B, D)
 close = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6)
 

@@ -30,10 +30,7 @@ def loss(params, x, y):
 
 def problem():
     keys = jax.random.split(jax.random.key(0), 4)
-    params = {
-        "w": jax.random.normal(keys[0], (3, 3)),
-        "v": jax.random.normal(keys[1], (2, 3, 3)),
-    }
+    params = {"w": jax.random.normal(keys[0], (3, 3)), "v": jax.random.normal(keys[1], (2, 3, 3))}
     return params, jax.random.normal(keys[2], (4, 3)), jax.random.normal(keys[3], (4, 3))
 
 

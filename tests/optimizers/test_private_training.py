@@ -11,13 +11,7 @@ import pytest
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 from tests.optimizers.optimizer_references import private_adam, private_sgd
-from tests.optimizers.optimizer_runs import (
-    MAX_NORM,
-    assert_within,
-    drawn,
-    followed,
-    trained,
-)
+from tests.optimizers.optimizer_runs import MAX_NORM, assert_within, drawn, followed, trained
 from tests.training.training_runs import SIZE
 
 MULTIPLIER, COUNT = 1.3, 40_000

@@ -10,13 +10,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch
 from torch import nn
 
 import hlo_surgery as hs
-from tests.pytorch.single_examples import (
-    assert_equal,
-    by_vmap,
-    mean_square,
-    of_module,
-    one_by_one,
-)
+from tests.pytorch.single_examples import assert_equal, by_vmap, mean_square, of_module, one_by_one
 
 
 class Tied(nn.Module):

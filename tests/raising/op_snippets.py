@@ -276,8 +276,7 @@ INDEXING = {
     "scatter batched, index vectors first": scatter(
         ["2x4xf32", "1x2x5xi32", "2x5xf32"],
         "inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = "
-        "[1], "
-        "scatter_dims_to_operand_dims = [1], index_vector_dim = 0",
+        "[1], scatter_dims_to_operand_dims = [1], index_vector_dim = 0",
         adds("f32"),
     ),
     "scatter one window over": scatter(
@@ -315,8 +314,7 @@ INDEXING = {
         "1x2x5xi32",
         "2x5xbf16",
         "collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = "
-        "[1], "
-        "start_index_map = [1], index_vector_dim = 0",
+        "[1], start_index_map = [1], index_vector_dim = 0",
         [1, 1],
     ),
     "dynamic_slice": typed(
@@ -399,11 +397,9 @@ WITHOUT_RULE = {
         "2x3xf32",
         "3x4xf32",
         "2x4xf32",
-        "contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f32, rhs_precision_type "
-        "= f32, "
-        "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
-        "num_primitive_operations = 1, "
-        "allow_imprecise_accumulation = false>",
+        "contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f32, rhs_precision_type = "
+        "f32, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
+        "num_primitive_operations = 1, allow_imprecise_accumulation = false>",
     ),
     "a custom call": (
         ["3xf32"],

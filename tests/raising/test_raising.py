@@ -16,12 +16,7 @@ from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.raising.raise_op import RULES, raise_op
 from tests.products import covering
 from tests.raising import op_snippets as rows
-from tests.raising.single_ops import (
-    executable,
-    execute,
-    random_operands,
-    snippet_op,
-)
+from tests.raising.single_ops import executable, execute, random_operands, snippet_op
 
 
 def assert_equal_to_rounding(actual, expected, dtype):
@@ -105,8 +100,7 @@ OF_SEVERAL = rows.CONTRACTIONS | rows.INDEXING | rows.TRANSFORMS
 
 
 @pytest.mark.parametrize(
-    ("name", "batched"),
-    covering(list(OF_SEVERAL), ["the first operand", "the last operand"]),
+    ("name", "batched"), covering(list(OF_SEVERAL), ["the first operand", "the last operand"])
 )
 def test_vmap_over_one_operand_is_a_loop(name, batched):
     op = snippet_op(*OF_SEVERAL[name])

@@ -11,10 +11,7 @@ from tools.exactness.projections_by_definition import projections_of
 
 K, SEED, B, T, D, LAYERS, ROWS = 4, 7, 6, 8, 24, 3, 40
 RNG = np.random.default_rng(0)
-SIGNS = [
-    "---++++-+--+++---+-+-++++++---+-+-++---+",
-    "--+---+--+++-+-++++-+-+-----+---++-++--+",
-]
+SIGNS = ["---++++-+--+++---+-+-++++++---+-+-++---+", "--+---+--+++-+-++++-+-+-----+---++-++--+"]
 
 
 def draw(*shape):

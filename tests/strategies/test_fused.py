@@ -27,11 +27,7 @@ def bent(g):
     return jnp.where(g > 0.1, jnp.cos(g), 1 - g)
 
 
-STATISTICS = {
-    "squares": hs.second_moment(),
-    "signs": hs.mean_sign(),
-    "bent": hs.mean_of(bent),
-}
+STATISTICS = {"squares": hs.second_moment(), "signs": hs.mean_sign(), "bent": hs.mean_of(bent)}
 TAKEN = {
     "squares": lambda g: (g**2).mean(0),
     "signs": lambda g: np.sign(g).mean(0),

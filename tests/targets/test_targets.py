@@ -48,9 +48,8 @@ def refused(name):
 def test_unknown_names(name):
     assert refused(name) == (
         f"there is no target {name!r}; there is cpu, gpu, tpu, or ahead of time "
-        "tpu:GENERATION:SIZES with "
-        "v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2, or gpu:NAME:NODESxHOSTSxDEVICES with "
-        "a100:1x1x8, h100:1x1x8, h200:1x1x8, b200:1x1x8"
+        f"tpu:GENERATION:SIZES with v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2, or "
+        f"gpu:NAME:NODESxHOSTSxDEVICES with a100:1x1x8, h100:1x1x8, h200:1x1x8, b200:1x1x8"
     )
 
 

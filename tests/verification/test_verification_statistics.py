@@ -98,10 +98,7 @@ CLAIMS = {
         hs.norms({"w": [2], "b": ["[1]['b']"]}, ord=3),
         lambda b, w: [length(w, 3), length(b, 3)],
     ),
-    "clipped": (
-        hs.clipped_mean(0.8),
-        lambda b, w: clip(0.8, [b, w]),
-    ),
+    "clipped": (hs.clipped_mean(0.8), lambda b, w: clip(0.8, [b, w])),
     "clipped each": (
         hs.clipped_mean(0.8, "parameter", nan_safe=True),
         both(lambda g: clip(0.8, g)),
