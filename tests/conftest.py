@@ -112,9 +112,7 @@ def mark_files(items, marks):
 
 
 def left_out(items):
-    """What is left out at first of each test with three cases or more, in a room of tests, with its
-    mark.
-    """
+    """What is left out at first of tests with three cases or more in a room, with its mark."""
     cases = collections.defaultdict(list)
     for item in items:
         if pathlib.Path(item.fspath).parent != TESTS:

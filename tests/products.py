@@ -7,9 +7,7 @@ import pytest
 
 
 def covering(*axes, together=1):
-    """All cases of the axes, for `parametrize`. Those are slow of which the others hold each value
-    or, with `together=2`, each pair of values.
-    """
+    """All cases, for `parametrize`: slow where others hold each value (`together=2`: each pair)."""
     cases = list(product(*map(range, map(len, axes))))
     default = fewest(cases, together)
     return [

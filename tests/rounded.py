@@ -69,9 +69,7 @@ class Rounded:
         return self._increasing(lambda x: np.minimum(x, bound))
 
     def _increasing(self, function):
-        """An increasing function that is not rounded: how far it goes over all that the value may
-        be.
-        """
+        """An increasing function, not rounded: how far it goes over all that the value may be."""
         lowest, value, highest = map(
             function, (self.value - self.error, self.value, self.value + self.error)
         )

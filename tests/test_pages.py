@@ -97,9 +97,7 @@ def assert_shown(shown, printed):
 
 
 def agrees(line, other):
-    """Word by word, numbers up to what another platform's rounding moves; the rulers of tables
-    follow their cells.
-    """
+    """Word by word, numbers up to another platform's rounding; rulers follow their cells."""
     words, others = line.split(), other.split()
     return len(words) == len(others) and all(map(same_word, words, others))
 

@@ -82,9 +82,7 @@ def repeated(w, s, e):
 
 
 def mixed_up(w, x):
-    """Mixup before an activation, with itself for one: rows of data that no example owns, beside
-    each its own target.
-    """
+    """Mixup before an activation: rows of data no example owns, beside each its own target."""
     other = jnp.concatenate([x[:1], x[:0:-1]])
     return jnp.mean((jnp.tanh(x + other) @ w - x[:, :1]) ** 2)
 
@@ -164,9 +162,7 @@ def test_what_each_example_meets_elsewhere_is_refused(loss):
 
 @pytest.mark.parametrize("added", [lambda a, b: a + b, lambda a, b: b + a])
 def test_data_beside_a_sum_over_positions_is_data(added):
-    """Weights that meet the examples row by row, so that their sum belongs to positions, and a
-    running sum of data.
-    """
+    """Weights by position, whose sum belongs to positions, and a running sum of data."""
     weights = jnp.arange(1.0, B + 1)
 
     def loss(w, x):

@@ -37,9 +37,7 @@ def test_the_normaliser_is_said_to_be_data():
 
 
 def normalised_by(number):
-    """The weighted mean, and what else makes a constant of the batch, divided by what is made of
-    the weights.
-    """
+    """The weighted mean, and what else is a constant of the batch, over what the weights make."""
 
     def loss(p, x, weights):
         return jnp.sum(weights * row_losses(p, x)) / number(weights)
@@ -94,9 +92,7 @@ def warned(called):
 @pytest.mark.parametrize("made", [as_function, with_value, of_gradient, of_module])
 @pytest.mark.parametrize("name", UNSAID)
 def test_what_the_batch_makes_is_warned_of_at_the_call(name, made):
-    """The warning is issued at the line that calls, and names the line of the constant, and both
-    ways out.
-    """
+    """Issued at the line that calls, it names the line of the constant, and both ways out."""
     (warning,) = warned(lambda: made(UNSAID[name])(PARAMS, FEATURES, WEIGHTS))
     line = UNSAID[name].__code__.co_firstlineno + 1
     assert warning.filename == __file__

@@ -190,8 +190,6 @@ def test_what_earlier_steps_summed_is_a_constant_beside_rows(size, slope):
 
 
 def test_a_row_that_is_a_term_of_a_sum_as_well_is_refused():
-    """The gradient of a linear loss is the sum of what a step has, the mean of earlier ones in it;
-    elsewhere that is the step's own row.
-    """
+    """It sums what a step has, earlier means in it; elsewhere that is the step's own row."""
     with pytest.raises(hs.Refusal):
         accumulated(1, True)(RUNNING, X)

@@ -22,9 +22,7 @@ def mean_of(w, rows):
 
 
 def until_done(going, step, start=0.0, kept=1):
-    """The rows of a layer go through a loop that runs as long as `going` says, beside some other
-    state.
-    """
+    """A layer's rows go through a loop that runs while `going` says so, beside other state."""
 
     def loss(w, x):
         h = lax.stop_gradient(x @ w)
@@ -202,9 +200,7 @@ def on_data(w, x):
 
 
 def on_data_at_each_step(w, x):
-    """What each step adds has the data in it already, and so has what it makes of that and its
-    example.
-    """
+    """What each step adds has the data in it already, and so has what it makes of them."""
     start = on_data(w, x)
     return lax.scan(
         lambda total, e: (total + (jax.grad(one)(w, e) + start), None), jnp.zeros_like(w), x

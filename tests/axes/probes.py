@@ -26,9 +26,7 @@ ELEMENTS = {"f64": float, "i1": bool, "i32": np.int32, "ui32": np.uint32, "ui64"
 
 
 def module_of(row):
-    """The row as a module. Its floating-point examples are scaled by a parameter, so that none is
-    mere data.
-    """
+    """The row as a module. A parameter scales its floating-point examples: none is mere data."""
     code = mlir.parse(source(row) if isinstance(row.made, str) else lowered(row))
     inline_calls(code)
     return code
@@ -133,9 +131,7 @@ def _strides(sizes):
 
 
 def assert_claims_hold(probed):
-    """Every claim of rows and sums; data that was mixed is constant by definition, so that what
-    holds it is not asked.
-    """
+    """Every claim of rows and sums; what holds mixed data is constant by definition: not asked."""
     rng = np.random.default_rng(0)
     arrays, others = probed.draw(rng), probed.draw(rng)
     others = [

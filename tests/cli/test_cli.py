@@ -241,9 +241,7 @@ def test_a_module_without_a_gradient(tmp_path):
 
 
 def dump_with_metrics(path):
-    """A module that returns the loss, an accuracy, the gradient and a new average of the
-    parameters.
-    """
+    """Returns the loss, an accuracy, the gradient and a new average of the parameters."""
 
     def step(w, average, x):
         value, gradient = jax.value_and_grad(loss)(w, x)

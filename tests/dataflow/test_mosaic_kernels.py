@@ -228,9 +228,7 @@ RESULTS, TYPES = r"(?P<results>%\d+(?::\d)?)", r"(?P<types>\(.*\) -> .*)"
 
 
 def put_in(text, target, name_of, functions):
-    """The module with functions, of arrays like those given, in place of calls of a target:
-    `name_of` says of a call which it is.
-    """
+    """The module with functions for calls of a target: `name_of` says of a call which it is."""
     call = rf"{RESULTS} = stablehlo\.custom_call @{target}\((?P<operands>[^)]*)\).*? : {TYPES}"
 
     def called(found):

@@ -62,9 +62,7 @@ MORE_EXPECTED = {
 
 
 def private_expected(examples, d):
-    """The clipped mean, and how far it may move: each example's share by twice what its gradient
-    does.
-    """
+    """The clipped mean, and how far it may move: each share by twice what its gradient does."""
     flat = np.concatenate([g.reshape(len(g), -1) for g in jax.tree.leaves(examples)], 1)
     norms = np.linalg.norm(flat, axis=1)
     moved = np.sqrt(flat.shape[1]) * d + 1e-3 * norms
@@ -79,9 +77,7 @@ def private_expected(examples, d):
 
 
 def pairs_of(name, examples, d):
-    """A tree of a statistic's value and how far it may move when the examples' gradients move
-    by d.
-    """
+    """A statistic's value and how far it may move when the examples' gradients move by d."""
     if name == "clipped_mean":
         return private_expected(examples, d)
     if name in EXPECTED:
@@ -105,9 +101,7 @@ def statistics_of(program, first):
 
 
 def rests_on_data(program):
-    """Whether a number of the whole batch is in the loss, so that no example's influence is
-    bounded.
-    """
+    """Whether a number of the whole batch is in the loss: no example's influence is bounded."""
     sums = any(step.name in SUMS_OF_DATA for step in program.steps)
     return sums or program.standardised or program.weighting == "normalised"
 

@@ -101,9 +101,7 @@ def assert_gradient(program, actual, expected, examples):
 
 @given(programs, plannings, st.booleans())
 def test_statistics_equal_one_example_at_a_time(program, planning, whole):
-    """`whole`: the examples' gradients are asked for as well, and so no scan can keep its
-    statistics to itself.
-    """
+    """`whole`: the gradients are asked for as well, so no scan keeps its statistics to itself."""
     asked = {name: s for name, s in STATISTICS.items() if whole or name != "per_example"}
     with room_for(program):
         params = parameters(program)
@@ -149,9 +147,7 @@ def assert_refused(program):
 
 
 def shown_to_mix(program):
-    """Whether it mixes, as far as XLA runs it: on CPU it gives some Fourier transforms a layout it
-    then refuses.
-    """
+    """Whether it mixes, as far as XLA runs it: on CPU not some Fourier transforms' layouts."""
     try:
         return truly_mixes(program)
     except jax.errors.JaxRuntimeError as error:

@@ -41,9 +41,7 @@ def inputs(name):
 
 
 def references(name):
-    """The gradients, then the second moments, in the order in which a rewritten module returns
-    them.
-    """
+    """The gradients, then the second moments, in the order a rewritten module returns them."""
     stored = np.load(FIXTURES / name / "reference.npz")
     count = len(METAS[name]["gradients"])
     return [stored[f"{kind}{k}"] for kind in ("grad", "second_moment") for k in range(count)]

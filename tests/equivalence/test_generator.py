@@ -43,17 +43,13 @@ ROUNDINGS = {"bfloat16": 16, "float32": 64, "float64": 64}
 
 
 def precision(program):
-    """How far two correct evaluations may be apart, relative to the largest per-example
-    gradient.
-    """
+    """How far two correct evaluations may be apart, by the largest example's gradient."""
     return ROUNDINGS[program.dtype] * float(jnp.finfo(program.dtype).eps)
 
 
 @contextmanager
 def room_for(program):
-    """Where the program's dtypes exist; what was compiled for it is forgotten, or thousands of them
-    fill the memory.
-    """
+    """Where the program's dtypes exist; forgets what was compiled, or that fills the memory."""
     with jax.enable_x64(program.dtype == "float64"):
         yield
     jax.clear_caches()
@@ -69,16 +65,12 @@ def largest(tree):
 
 
 def scale(*trees):
-    """The size that rounding errors are relative to: activations of about 1 meet in it where they
-    cancel to nothing.
-    """
+    """What rounding errors are relative to: activations of about 1 may cancel to nothing in it."""
     return max(0.1, *map(largest, trees))
 
 
 def with_example(program, batch, other, example):
-    """The batch with one example from the other batch; weights stay, as their sum may normalise the
-    loss.
-    """
+    """One example from the other batch; weights stay: their sum may normalise the loss."""
     axes = in_axes(program)
     changing = len(axes) - (program.weighting != "none")
     swapped = list(map(np.array, batch))
@@ -201,9 +193,7 @@ def uniform_texts():
 
 @pytest.mark.parametrize(("text", "count"), [(uniform_functions, 100), (uniform_texts, 10)])
 def test_what_is_said_to_be_uniform(text, count):
-    """Along every dimension of every value made of arrays that are the same along their first, or
-    their last.
-    """
+    """Along each dimension of what is made of arrays the same along their first or last."""
     code = mlir.parse(text())
     inline_calls(code)
     main = mlir.main_function(code)

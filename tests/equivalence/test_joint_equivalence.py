@@ -29,9 +29,7 @@ def cosines(tree):
 
 
 def statistics(program, weighted):
-    """`weighted`: also those that no scan over layers can have inside, as weighted sums, whose
-    weights follow it.
-    """
+    """`weighted`: also weighted sums, which no scan over layers has inside."""
     asked = {
         "norms": hs.norms(),
         "each": hs.norms("parameter"),
@@ -51,9 +49,7 @@ def statistics(program, weighted):
 
 
 def expected(examples, d):
-    """For each statistic its value, and how far it may move when each entry of a gradient moves by
-    at most d.
-    """
+    """Each statistic's value, and how far it may move when a gradient's entries move by d."""
     g = flat(examples)
     norms, moved = np.linalg.norm(g, axis=1), norm_moves(g, d)
     weights = 1 / np.maximum(norms, 1)

@@ -38,9 +38,7 @@ class Layout:
         return jax.device_put(model.params, parameters), *jax.device_put(model.batch, data)
 
     def compiled(self, model, function, statistics=()):
-        """A function that returns gradients, and maybe statistics, compiled under
-        `jax.set_mesh`.
-        """
+        """A function that returns gradients, maybe statistics, compiled under `jax.set_mesh`."""
         parameters, data = self.shardings(model)
         found = {name: self._placed_like(name, parameters, data) for name in statistics}
         with jax.set_mesh(self.mesh):

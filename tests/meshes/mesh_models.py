@@ -40,9 +40,7 @@ BY_PARAMETER = {*STATISTICS, "sum_of", "clipped_squares", "weighted_squares"} - 
 
 @dataclass(frozen=True)
 class Model:
-    """`loss(params, *batch)` is a mean over the examples. `tensor`: each parameter's sharding along
-    "model".
-    """
+    """`loss(params, *batch)` is a mean; `tensor`: each parameter's sharding along "model"."""
 
     loss: Callable[..., Any]
     params: dict[str, Any]
@@ -136,9 +134,7 @@ MODELS = {
 
 
 def expected(model):
-    """The gradient and every statistic, computed by NumPy in float64 from each example's own
-    gradient.
-    """
+    """The gradient and every statistic, by NumPy in float64 from each example's own gradient."""
     gradients = _examples(model)
     norms = length(gradients)
     weights = np.minimum(1, MAX_NORM / norms)
@@ -162,9 +158,7 @@ def expected(model):
 
 
 def _examples(model):
-    """Each example's own gradient, [B, *parameter]: the gradient of a batch of one, on one
-    device.
-    """
+    """Each example's own gradient, [B, *parameter]: that of a batch of one, on one device."""
     gradient = jax.jit(jax.grad(model.loss))
     each = [
         gradient(model.params, *(x[i : i + 1] for x in model.batch))

@@ -62,9 +62,7 @@ def free_port():
 
 
 def start(directory, number, *command):
-    """A process whose output goes to files: one that waits for the other must not wait for a
-    reader, too.
-    """
+    """A process with output to files: what waits for the other must not wait for a reader, too."""
     with (
         open(directory / f"{number}.out", "w") as out,
         open(directory / f"{number}.err", "w") as err,
@@ -79,9 +77,7 @@ def start(directory, number, *command):
 
 
 def finish(processes, timeout_s):
-    """Exit codes once both have ended, or one has failed, or the time is up; none is left
-    running.
-    """
+    """Exit codes once both have ended, one has failed or the time is up; none is left running."""
     end = time.monotonic() + timeout_s
     while (
         time.monotonic() < end

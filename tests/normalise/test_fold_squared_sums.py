@@ -90,9 +90,7 @@ FUNCTIONS = {
 
 @st.composite
 def sums(draw):
-    """Sizes of b, d, f; an order of these; what is summed; a function; which dimensions a scale
-    has; what is merged.
-    """
+    """Sizes of b, d, f; order; what is summed; a function; a scale's dimensions; merged."""
     sizes = draw(st.tuples(*[st.integers(1, 4)] * 3))
     order = draw(st.permutations(range(3)))
     summed = draw(st.sets(st.integers(0, 2), min_size=1))

@@ -67,9 +67,7 @@ def adam_variant(
     seen=None,
     max_ratio=None,
 ):
-    """`nu` of one parameter's gradients. `seen` is a list for the bias-corrected v before it is
-    made positive.
-    """
+    """`nu` of one parameter's gradients; `seen` lists corrected v before it is made positive."""
     m, v, powers, rates = {}, {}, (1.0, 1.0), rates_of(learning_rate)
 
     def step(params, examples):

@@ -108,9 +108,7 @@ def followed(reference, examples, dtype, roundings=1):
 
 
 def assert_within(found, expected, dtype):
-    """In float64 the allowance itself is at most 1e-11 of a parameter's largest entry, where
-    estimates cancel.
-    """
+    """In float64 at most 1e-11 of a parameter's largest entry, where estimates cancel."""
     for step, wanted in enumerate(expected):
         for leaf, want in zip(jax.tree.leaves(found), wanted, strict=True):
             assert (abs(np.float64(leaf[step]) - want.value) <= want.error).all()

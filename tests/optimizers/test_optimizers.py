@@ -59,9 +59,7 @@ def options_of(name):
 
 
 def of_paper(name, dtype, **options):
-    """The optimizer and its reference with the paper's schedule; optax computes in float32,
-    whatever is enabled.
-    """
+    """The optimizer and its reference with the paper's schedule; optax computes in float32."""
     wave = references.warm_cosine(PEAK, WARMUP, STEPS, 2 * unit_of(dtype))
     rates = np.array([wave(count).value for count in range(STEPS)])
     of_optax = optax.warmup_cosine_decay_schedule(0.0, PEAK, WARMUP, STEPS)
@@ -109,9 +107,7 @@ def microbatches(examples, sizes):
 
 @pytest.mark.parametrize("name", [*NAMES, "dp_sgd"])
 def test_they_are_one_batch(name):
-    """Their sizes are known at run time alone, as where padding is counted, and take no
-    precision.
-    """
+    """Their sizes are known at run time alone, as with counted padding, and take no precision."""
     inner, reference = pair_of(name)
     batches = drawn(2, sum(SIZES))
     with jax.enable_x64(True):

@@ -39,9 +39,7 @@ def test_adam_without_noise_as_the_reference():
 
 
 def noise(steps, seed=0, every_k=1, max_norm=0.7):
-    """The noise of each step on many parameters: the updates of rate 1 where the clipped mean is
-    zero.
-    """
+    """Each step's noise on many parameters: updates of rate 1 where the clipped mean is zero."""
     optimizer = ho.multi_steps(ho.dp_sgd(1.0, max_norm, MULTIPLIER, seed), every_k)
     update = jax.jit(partial(optimizer.update, batch_size=SIZE))
     state, found = optimizer.init(MANY), []
@@ -57,9 +55,7 @@ def noise(steps, seed=0, every_k=1, max_norm=0.7):
 
 
 def assert_normal(sample, deviation):
-    """Mean, variance and fourth moment: their standard errors are 1, sqrt(2) and sqrt(96) over the
-    root of the size.
-    """
+    """Mean, variance, fourth moment: standard errors 1, sqrt(2), sqrt(96) over sqrt(size)."""
     scaled, error = sample / deviation, STANDARD_ERRORS / np.sqrt(sample.size)
     assert abs(scaled.mean()) < error
     assert abs((scaled**2).mean() - 1) < np.sqrt(2) * error

@@ -85,9 +85,7 @@ layers({"pad_positions": pad("LHW", (1, 0, 1))}, "LC HWC")
 
 @layer()
 def square_mask(s, x, axes):
-    """A mask of features by features on a weight: square like what the batch makes where sizes
-    coincide.
-    """
+    """A mask of features on a weight: square like what the batch makes where sizes coincide."""
     c = width(x, axes)
     mask = np.random.default_rng(s.knob).random((c, c)) < 0.7
     return times(x, s.weight(c, c) * jnp.asarray(mask, x.dtype), axes), axes

@@ -239,9 +239,7 @@ def branch_on_step(s, x, axes):
 
 
 def over_positions(step, start, x, axes, **options):
-    """Scan `step` over the positions of x [.., L, ..]; its outputs stand where x's positions
-    stood.
-    """
+    """Scan `step` over the positions of x [.., L, ..]; its outputs stand where these stood."""
     at = axes.index("L")
     return jnp.moveaxis(lax.scan(step, start, jnp.moveaxis(x, at, 0), **options)[1], 0, at), axes
 

@@ -39,9 +39,7 @@ def chooser(noise):
 
 
 def draw_steps(choose, kind, smooth, longest):
-    """Up to `longest` steps that accept one another's axes, and the kind of axes ("C", "LC", "HWC")
-    they end with.
-    """
+    """Up to `longest` steps that accept one another's axes, and the kind of axes they end with."""
     steps = []
     for _ in range(longest):
         names = [
@@ -95,9 +93,7 @@ def separable_program(noise, min_batch=1, longest=LONGEST):
 
 
 def coincident_program(noise):
-    """A program in which most sizes are the batch's, or one more or less: what goes by sizes alone
-    errs here.
-    """
+    """Most sizes are the batch's, or one more or less: what goes by sizes alone errs here."""
     choose = chooser(noise[:16])
     batch = choose([2, 3, 4, 5])
     sizes = [batch, batch, batch, batch + 1, batch - 1, 2 * batch]
@@ -109,9 +105,7 @@ def coincident_program(noise):
 
 
 def mixing_program(noise):
-    """A program with mixing planted behind a layer that has parameters: mixing of the data alone is
-    allowed.
-    """
+    """Mixing planted behind a layer that has parameters: mixing of the data alone is allowed."""
     choose = chooser(noise[:8])
     program = replace(separable_program(noise[8:], min_batch=2), standardised=False)
     table = choose([MIXING_LAYERS, MIXING_LAYERS, MIXING_LOSSES, MIXING_GRADIENTS])

@@ -69,9 +69,7 @@ def attention_over_batch(s, x, axes):
 
 @named(MIXING_LAYERS)
 def regrouped(s, x, axes):
-    """Rows of the batch and features read in another order: slices of the result hold parts of
-    several examples.
-    """
+    """Rows and features read in another order: slices hold parts of several examples."""
     y, back = examples_first(x, axes)
     flat = y.reshape(y.shape[0], -1)
     return (y * flat.T.reshape(y.shape)).transpose(back), axes

@@ -35,9 +35,7 @@ LABELLED = [
 
 @dataclass(frozen=True)
 class Step:
-    """A layer by name; `knob` is its width or stride, `weight` how its matrix is made of
-    parameters.
-    """
+    """A layer by name; `knob`: its width or stride, `weight`: how parameters make its matrix."""
 
     name: str
     knob: int = 1
@@ -46,9 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A loss: inputs with the dimensions `axes`, `steps`, a head, a loss, a reduction, at most one
-    `mixing`.
-    """
+    """A loss: inputs of dimensions `axes`, `steps`, head, loss, reduction, maybe `mixing`."""
 
     axes: str = "NC"
     lookup: str = ""  # how token ids become features; "" for inputs that are features already
@@ -70,9 +66,7 @@ class Program:
 
 @dataclass
 class Scope:
-    """What a layer asks for while the program runs, on the whole batch or on one `example` of
-    it.
-    """
+    """What a layer asks for while the program runs, on the whole batch or on one `example`."""
 
     program: Program
     example: jax.Array | None = None
@@ -247,9 +241,7 @@ def gradient(program):
 
 
 def example_loss(program, params, example, x, y, w):
-    """The loss whose gradient is g_b: of the one example, with its own share of what belongs to
-    all.
-    """
+    """The loss whose gradient is g_b: of one example, with its share of what belongs to all."""
     axes = in_axes(program)
     one = [
         lax.dynamic_slice_in_dim(a, example, 1, axis)

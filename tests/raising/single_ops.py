@@ -52,9 +52,7 @@ def executable(op):
 
 
 def module_of(op):
-    """A module whose main is the op alone: its operands are the arguments, its results are
-    returned.
-    """
+    """A module of the op alone: its operands are arguments, its results are returned."""
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
         types = [v.type for v in op.operands], [v.type for v in op.results]
@@ -70,9 +68,7 @@ def module_of(op):
 
 
 def random_operands(op, rng):
-    """Operands of about unit size; integers go a little beyond the bounds of small dimensions,
-    below and above.
-    """
+    """Of about unit size; integers go a little beyond the bounds of small dimensions, both ways."""
     return [random_array(mlir.shape(v), dtype_of(v), rng) for v in op.operands]
 
 

@@ -20,9 +20,7 @@ from tests.raising.single_ops import executable, execute, random_operands, snipp
 
 
 def assert_equal_to_rounding(actual, expected, dtype):
-    """Equal element types, and values within a few roundings at the scale of the inputs, 1, or of
-    the results.
-    """
+    """Equal element types; values within a few roundings of 1 or of the largest result."""
     assert actual.dtype == dtype
     assert actual.shape == expected.shape
     if not jnp.issubdtype(dtype, jnp.inexact):
@@ -60,9 +58,7 @@ def assert_raised_as_executed(op):
 
 
 def assert_vmap_is_a_loop(op, shared):
-    """Three sets of operands at once; the operands named in `shared` are one for all three, and not
-    batched.
-    """
+    """Three sets of operands at once; those in `shared` are one for all three, and not batched."""
     raised = raise_op(op)
     sets = [operands_for(op, seed) for seed in range(3)]
     for operands in sets:

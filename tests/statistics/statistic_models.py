@@ -139,9 +139,7 @@ def in_float64(tree):
 
 
 def examples_in_float64(model):
-    """Each example's loss and gradient, alone in a batch of one: [B] and [B, *parameter], on the
-    host.
-    """
+    """Each example's loss and gradient, in a batch of one: [B] and [B, *parameter], on the host."""
 
     def alone(params, *example):
         return jax.value_and_grad(model.loss)(params, *(x[None] for x in example))

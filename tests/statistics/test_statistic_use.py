@@ -88,9 +88,7 @@ def test_wrong_use(call, said):
 
 
 def shares(p, x):
-    """Each position's own share of each example's gradient, [B, L, *parameter]: that of a copy of
-    the parameters.
-    """
+    """Each position's share of each example's gradient, [B, L, *parameter], by copies."""
 
     def alone(copies, row):
         h = jnp.tanh(jnp.einsum("ld,ldf->lf", row, copies["w"]))

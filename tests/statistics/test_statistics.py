@@ -218,9 +218,7 @@ def moved(examples, rng):
 
 
 def assert_statistic(found, reference, examples):
-    """Within what the reference itself moves by when the gradients do, twice over, and its own
-    roundings.
-    """
+    """Within twice what the reference moves by when the gradients do, and its own roundings."""
     rng, expected = np.random.default_rng(0), reference(examples)
     others = [reference(moved(examples, rng)) for _ in range(16)]
     assert jax.tree.structure(found) == jax.tree.structure(expected)

@@ -37,9 +37,7 @@ def close(found, wanted):
 
 
 def orthogonal(g):
-    """As Muon's update, by steps of Newton and Schulz, of the last two dimensions; vectors stay as
-    they are. For NumPy and JAX.
-    """
+    """Muon's update, by steps of Newton and Schulz; vectors stay. For NumPy and JAX."""
     if g.ndim < 2:
         return g
     x = g / (1e-30 + (g**2).sum((-2, -1), keepdims=True)) ** 0.5

@@ -103,9 +103,7 @@ def lengths(gradients):
 
 
 def tensors(op):
-    """The sizes of all values made in an op, but for the branches taken where shares have
-    cancelled.
-    """
+    """The sizes of all values made in an op, but for branches taken where shares have cancelled."""
     if op.name not in ("stablehlo.case", "stablehlo.if"):
         yield from (
             math.prod(mlir.shape(result)) for result in op.results if op.name != "func.func"
@@ -134,9 +132,7 @@ def test_norms_are_exact_and_hold_no_examples_gradient(f, arguments):
 
 
 def cancelling(size):
-    """Two positions cancel exactly, in whole numbers, and a third of relative size `size` is left;
-    or in the last example nothing.
-    """
+    """Two positions cancel, in whole numbers; a third, of `size`, is left; in the last none."""
     h, c = np.round(4 * H), np.round(4 * C)
     first, second = np.concatenate([h[:, :1], -h[:, :1]], 1), np.concatenate([c[:, :1]] * 2, 1)
     small = size * H[:, 1:] * np.array([1, 1, 0], np.float32)[:, None, None]

@@ -77,9 +77,7 @@ GRADIENTS = {
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_the_peak_is_what_xla_plans_on_cpu(name):
-    """XLA lays some temporaries into outputs that are not made yet, and packs with gaps: within 3
-    %.
-    """
+    """XLA lays temporaries into outputs not made yet, and packs with gaps: within 3 %."""
     function, arguments = GRADIENTS[name]
     compiled = jax.jit(jax.grad(function)).lower(*arguments).compile()
     memory = compiled.memory_analysis()

@@ -55,9 +55,7 @@ def test_topologies_have_devices(name):
 
 
 def test_a_matmul_runs_near_the_peak_of_its_matrix_units():
-    """2 x 4096^3 FLOPs at 197 TFLOP/s are 0.70 ms; the compiler expects to reach 80 to 100 % of
-    that.
-    """
+    """2 x 4096^3 FLOPs at 197 TFLOP/s are 0.70 ms; the compiler expects 80 to 100 % of that."""
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
     found = cost(hs.modules.load(jax.jit(lambda x, y: x @ y).lower(x, x).as_text()), "tpu:v5e")
     assert found.flops == 2 * 4096**3

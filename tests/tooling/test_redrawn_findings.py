@@ -13,9 +13,7 @@ NOISE = np.random.default_rng(0).normal(size=(4, 64))
 
 
 def records():
-    """Of two contenders: three rates of one tuning seed, and four seeds at the middle and at
-    another rate.
-    """
+    """Two contenders: three rates of one tuning seed, and four seeds at two rates."""
     found = []
     for name, off in [("adam", 0.0), ("micro_adam", 0.1)]:
         lower, rate, higher = (CONTENDERS[name].rate(i) for i in (-1, 0, 1))

@@ -48,9 +48,7 @@ def run(optimizer, loss=square_error, batch=BATCH, params=PARAMS, steps=2, **opt
 
 
 def assert_same(found, expected):
-    """Other programs, other roundings: those of a gradient, 1e-6 of it, over what eps leaves of
-    Adam's denominator.
-    """
+    """Other roundings: a gradient's, 1e-6 of it, over what eps leaves of Adam's denominator."""
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
 

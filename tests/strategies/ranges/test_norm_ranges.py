@@ -39,9 +39,7 @@ def device(request, monkeypatch):
 
 
 def spread(kind, positions, step):
-    """Examples whose operands have any two exponents, so long as their product is a normal
-    number.
-    """
+    """Operands have any two exponents, so long as their product is a normal number."""
     limits = ml_dtypes.finfo(kind)
     low, high = limits.minexp + 6, limits.maxexp - 1
     exponents = range(low, high + 1, max(1, (high - low) // step))

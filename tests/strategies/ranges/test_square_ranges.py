@@ -16,9 +16,7 @@ TRUE = {"2": np.square, "1": np.abs, "3": lambda g: g**3, "sign": np.sign}
 
 
 def held(found, g, phi):
-    """Elements against the mean of phi, where it is finite and no example's is lost beside its
-    largest one.
-    """
+    """Against the mean of phi, where it is finite and none is lost beside its largest one."""
     each = phi(g)
     least = (
         1e3
