@@ -26,8 +26,7 @@ os.environ.setdefault("XLA_FLAGS", FAST_COMPILES)
 os.environ.pop("COLUMNS", None)
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-# Shrinking recompiles a program for every attempt, so the default profile reports the first failing
-# one as it is.
+# Shrinking compiles for every attempt, so the default profile reports the first failing program.
 NO_SHRINKING = [Phase.explicit, Phase.generate]
 
 settings.register_profile(

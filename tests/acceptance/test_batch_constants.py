@@ -19,7 +19,6 @@ W, X = (
     for i, s in enumerate([(3, 5), (B, 3)])
 )
 ONES = jnp.ones(3)
-SOME = jnp.arange(B)[:, None] % 3 == 0
 
 
 def one(w, e):
@@ -104,10 +103,6 @@ def keyed(w, key, e):
     return jax.random.fold_in(key, jnp.int32(100 * e[0])), one(w, e * jax.random.uniform(key))
 
 
-def written_at_one_place(w, x):
-    return mean_of(w, x.at[1].set(jnp.max(x, 0)))
-
-
 def chosen_at_another_place_each_step(w, x):
     def step(t, h):
         return jnp.tanh(h * jnp.where(jnp.arange(B)[:, None] == t, x, x.sum(0)))
@@ -121,12 +116,10 @@ def chosen_at_some_examples_steps(w, x):
 
 
 REARRANGED = {
-    "a cumulative sum": scanned(ONES, lambda w, s, e: (s + e, one(w, e * s))),
-    "and of one number": scanned(1.0, lambda w, s, e: (s + e.sum(), one(w, e * s))),
+    "a cumulative sum of one number": scanned(1.0, lambda w, s, e: (s + e.sum(), one(w, e * s))),
     "and in the state": added_up,
     "a maximum": scanned(1.0, lambda w, s, e: (jnp.maximum(s, e.max()), one(w, e * s))),
     "a moving average": scanned(ONES, lambda w, s, e: (0.9 * s + 0.1 * e, one(w, e / (1 + s**2)))),
-    "a count": scanned(0, lambda w, s, e: (s + (e[0] > 0), one(w, e * (1 + s)))),
     "an index": scanned(0, lambda w, s, e: ((s + (e[0] > 0)) % 3, one(w, e[s] * ONES))),
     "a key": scanned(jax.random.key(0), keyed),
     "the example before": scanned(ONES, lambda w, s, e: (e, one(w, e * s))),
@@ -143,10 +136,8 @@ REARRANGED = {
     "cumulated, then mapped": mapped(product, lambda x: jnp.cumsum(x.sum(1))),
     "reversed": mapped(product, lambda x: x[::-1]),
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
-    "written at one example's place": written_at_one_place,
     "chosen at another's at each step": chosen_at_another_place_each_step,
     "chosen at some examples' steps": chosen_at_some_examples_steps,
-    "chosen by a mask": lambda w, x: mean_of(w, jnp.where(SOME, x, x.mean(0))),
     "mixed with another's": mixed_up,
     "and its label too": mixed_labels(lambda x: 0.6 * x + 0.4 * x[::-1]),
     "by a matrix": mixed_labels(lambda x: MIXING @ x),

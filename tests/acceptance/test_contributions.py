@@ -43,15 +43,6 @@ def sorted_over_examples(p, x):
     return squares(jnp.sort(rows(x, p["w"]), 0) + x)
 
 
-def cumulated_over_examples(p, x):
-    return squares(jnp.cumsum(rows(x, p["w"]), 0))
-
-
-def without_the_largest(p, x):
-    h = rows(x, p["w"])
-    return squares(h - h.max(0))
-
-
 def gathered(p, x):
     return squares(jax.ops.segment_sum(rows(x, p["w"]), jnp.array([0, 0, 1, 1, 1, 2]), 3))
 
@@ -97,8 +88,6 @@ def penalised_gradient(p, x):
 LOSSES = [
     batch_norm,
     sorted_over_examples,
-    cumulated_over_examples,
-    without_the_largest,
     gathered,
     experts_with_capacity,
     experts_with_balanced_load,

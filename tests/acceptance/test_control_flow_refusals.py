@@ -34,14 +34,6 @@ def squares(h):
     return jnp.mean(jnp.sum(h**2, tuple(range(1, h.ndim))))
 
 
-def centred_at_each_step(p, x):
-    def step(h, q):
-        h = jnp.tanh(h @ q["w"])
-        return h - h.mean(0), None
-
-    return squares(lax.scan(step, x, p)[0])
-
-
 def attending_over_the_batch(p, x):
     def step(h, q):
         h = jnp.tanh(h @ q["w"])
@@ -77,40 +69,13 @@ def weights_learned_from_the_batch(p, x):
     return squares(x @ lax.scan(step, p["w"], None, length=2)[0])
 
 
-def branch_on_the_batch(p, x):
-    h = x @ p["w"]
-    return squares(lax.cond(h.sum() > 0, jnp.tanh, jnp.sin, h))
-
-
-def until_the_batch_says(p, x):
-    h = x @ p["w"]
-    grown = lax.while_loop(
-        lambda h: jnp.sum(h) < 20, lambda h: 1.5 * h + 0.1, lax.stop_gradient(jnp.abs(h))
-    )
-    return squares(jnp.tanh(h) * grown)
-
-
-def an_example_after_the_other(p, x):
-    def step(h, row):
-        h = jnp.tanh(h @ p["w"] + row)
-        return h, h
-
-    return squares(lax.scan(step, jnp.zeros(x.shape[1]), x)[1])
-
-
 OF_STACKS = (
-    centred_at_each_step,
     attending_over_the_batch,
     cumulated_over_the_batch,
     mean_kept_for_the_next_step,
     centred_at_the_last_step,
 )
-OF_ONE = (
-    weights_learned_from_the_batch,
-    branch_on_the_batch,
-    until_the_batch_says,
-    an_example_after_the_other,
-)
+OF_ONE = (weights_learned_from_the_batch,)
 
 
 @pytest.mark.parametrize("loss", [*OF_STACKS, *OF_ONE])

@@ -111,17 +111,13 @@ def test_moved_rows_are_refused_or_each_examples_own(name, beside):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-B_OF_GRADIENTS = 6
-W_OF_GRADIENTS, X_OF_GRADIENTS = (
-    jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
-    for i, s in enumerate([(3, 2), (B_OF_GRADIENTS, 3)])
-)
+W = jnp.asarray(np.random.default_rng(3).normal(size=(3, 2)), jnp.float32)
 FORMS_OF_GRADIENTS = {
     "as it is": lambda g: g,
     "scaled": lambda g: 2 * g,
-    "with a dimension more": lambda g: g.reshape(B_OF_GRADIENTS, 3, 1),
+    "with a dimension more": lambda g: g.reshape(B, 3, 1),
     "flat": lambda g: g.reshape(-1),
-    "in parts": lambda g: g.reshape(2, B_OF_GRADIENTS // 2, 3),
+    "in parts": lambda g: g.reshape(2, B // 2, 3),
     "in bfloat16": lambda g: g.astype(jnp.bfloat16),
     "transposed": lambda g: g.T,
     "a column": lambda g: g[:, 0],
@@ -142,8 +138,8 @@ def own(w, x):
 
 def alone(b):
     """The gradient in example b's row, and zeros in the others: [B, 3]."""
-    of_b = (jnp.arange(B_OF_GRADIENTS) == b)[:, None]
-    return jnp.where(of_b, jax.grad(own, 1)(W_OF_GRADIENTS, X_OF_GRADIENTS), 0)
+    of_b = (jnp.arange(B) == b)[:, None]
+    return jnp.where(of_b, jax.grad(own, 1)(W, X), 0)
 
 
 @pytest.mark.parametrize("form", FORMS_OF_GRADIENTS.values(), ids=FORMS_OF_GRADIENTS.keys())
@@ -151,18 +147,16 @@ def test_a_mean_of_what_is_differentiated_is_refused(form):
     """No parameter is among the arguments, so that nothing else is trained."""
 
     def gradient(x):
-        return form(jax.grad(centred, 1)(W_OF_GRADIENTS, x))
+        return form(jax.grad(centred, 1)(W, x))
 
     with pytest.raises(hs.Refusal, match="a sum over the examples"):
-        hs.rewrite(gradient, batch_argnums=0, statistics=hs.per_example())(X_OF_GRADIENTS)
+        hs.rewrite(gradient, batch_argnums=0, statistics=hs.per_example())(X)
 
 
 @pytest.mark.parametrize("both", [(0, 1), (1, 0)])
 def test_also_beside_a_gradient_of_parameters(both):
     with pytest.raises(hs.Refusal, match="a sum over the examples"):
-        hs.grad(centred, both, batch_argnums=1, statistics=hs.second_moment())(
-            W_OF_GRADIENTS, X_OF_GRADIENTS
-        )
+        hs.grad(centred, both, batch_argnums=1, statistics=hs.second_moment())(W, X)
 
 
 IN_ROWS = ["as it is", "in bfloat16", "transposed", "a column"]
@@ -177,11 +171,9 @@ def test_rows_of_their_own_are_exact(name):
     def gradient(w, x):
         return form(jax.grad(own, 1)(w, x))
 
-    result, rows = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(
-        W_OF_GRADIENTS, X_OF_GRADIENTS
-    )
-    each = [form(B_OF_GRADIENTS * alone(b)) for b in range(B_OF_GRADIENTS)]
-    np.testing.assert_array_equal(result, gradient(W_OF_GRADIENTS, X_OF_GRADIENTS))
+    result, rows = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(W, X)
+    each = [form(B * alone(b)) for b in range(B)]
+    np.testing.assert_array_equal(result, gradient(W, X))
     np.testing.assert_allclose(rows.astype(jnp.float32), jnp.stack(each), rtol=1e-2)
 
 
@@ -192,4 +184,4 @@ BESIDE_A_SUM = {"centred": lambda x: x - x.mean(0), "scaled": lambda x: x * x.su
 def test_rows_beside_a_sum_are_refused_where_nothing_tells_of_parameters(rows):
     asked = {"statistics": hs.per_example(), "gradients": lambda rows: rows}
     with pytest.raises(hs.Refusal, match="a sum over the examples"):
-        hs.rewrite(rows, batch_argnums=0, **asked)(X_OF_GRADIENTS)
+        hs.rewrite(rows, batch_argnums=0, **asked)(X)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from tests.acceptance.test_contributions import squares
 
 B, WIDTH, HIDDEN = 6, 4, 5
 CONTRIBUTION = {"on_mixing": "contribution", "batch_argnums": (1, 2, 3)}
@@ -35,10 +36,6 @@ def shared(rows, w):
 
 def encoded(p, x, on):
     return on(on(jnp.tanh(on(on(x, p["w"]), p["b"])), p["v"]), p["c"])
-
-
-def squares(h):
-    return jnp.mean(jnp.sum(h**2, -1))
 
 
 def hardest_pairs(p, x, y, labels, on):

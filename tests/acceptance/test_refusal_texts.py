@@ -177,16 +177,6 @@ def test_examples_that_are_picked_are_told_apart(loss):
     np.testing.assert_allclose(squared, expected, rtol=1e-5, atol=1e-7)
 
 
-def layers_reversed(w, x):
-    return squares(jnp.tanh(x @ w) * jnp.tanh(x @ w)[::-1])
-
-
-def test_examples_that_meet_others_in_reverse_are_refused():
-    with pytest.raises(hs.Refusal, match="meet others") as refused:
-        hs.grad(layers_reversed, statistics=hs.second_moment())(PARAMS["w"], X)
-    assert refused.value.where.startswith(__file__)
-
-
 def kept_if_finite(gradient):
     whole = jnp.isfinite(jnp.sum(gradient))
     return jax.lax.cond(whole, lambda g: g, jnp.zeros_like, gradient)
@@ -314,19 +304,6 @@ def test_ranks_go_in_as_weights():
     weights = jnp.where(losses(W, INPUTS).mean(1).argsort().argsort() >= 4, 2.0, 0.0)
     f = hs.grad(weighted, batch_argnums=(1, 2), statistics=hs.second_moment())
     assert jnp.allclose(f(W, INPUTS, weights)[0], jax.grad(hardest)(W, INPUTS), atol=1e-6)
-
-
-def test_mixed_examples_are_arguments():
-    def mixup(w, x):
-        return losses(w, 0.3 * x + 0.7 * x[::-1]).mean()
-
-    with pytest.raises(hs.Refusal) as refusal:
-        hs.grad(mixup, batch_argnums=1, statistics=hs.second_moment())(W, INPUTS)
-    assert refusal.value.help.startswith("permute, choose or mix examples before the call")
-    f = hs.grad(lambda w, x: losses(w, x).mean(), batch_argnums=1, statistics=hs.second_moment())
-    assert jnp.allclose(
-        f(W, 0.3 * INPUTS + 0.7 * INPUTS[::-1])[0], jax.grad(mixup)(W, INPUTS), atol=1e-6
-    )
 
 
 def test_pairs_are_said_to_lie_behind_one_another():

@@ -46,12 +46,6 @@ def assert_close(actual, expected, tolerance=1e-5):
     )
 
 
-def test_grad():
-    gradient, squares = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)(W, X, Y)
-    assert_close(gradient, jax.grad(loss)(W, X, Y))
-    assert_close(squares, mean_square(EXAMPLES))
-
-
 def test_value_and_grad_with_aux():
     def with_aux(w, x, y):
         return loss(w, x, y), {"prediction": x @ w}

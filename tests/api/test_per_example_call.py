@@ -1,7 +1,6 @@
 """Functions that are said to take examples one by one: where the word holds, and where it does not.
 
-The kernel is LAPACK's, with all of its backward pass; the oracle is `jax.vmap` of single examples
-without the word.
+The kernel is LAPACK's, with all of its backward pass; the oracle is `jax.vmap` without it.
 """
 
 from functools import partial

@@ -36,8 +36,7 @@ def test_rows_are_those_of_f(tmp_path, batch_size):
         index.rows["['a']"][0] = 1
 
 
-# By what is interrupted, in its how manieth call, how many rows are done then: batches of 4, of
-# which each is two arrays.
+# By what is interrupted, in which call, how many rows are done: batches of 4, two arrays each.
 INTERRUPTED = {
     "create": {1: 0},
     "append": {1: 0, 2: 0, 5: 8},

@@ -1,7 +1,6 @@
 """Small functions for `test_claims.py`: operand types, axes of the three examples, ops.
 
-A row is a function that JAX lowers, whose last op is the one that is looked at, or text, where JAX
-makes no such op.
+A row is a function that JAX lowers, whose last op is looked at, or text where JAX makes none.
 """
 
 from collections.abc import Callable
@@ -561,8 +560,7 @@ def solved(shape):
     )
 
 
-# Mixed, though no execution can tell: XLA does not run such bodies and calls, or the examples are
-# added up otherwise.
+# Mixed, though no execution can tell: XLA does not run these, or adds the examples up otherwise.
 UNTOLD = {
     "a body that captures an example's value": row(
         lines(
@@ -600,12 +598,6 @@ UNTOLD = {
             "(tensor<3x4xf64>, tensor<f64>) -> tensor<3xf64>",
         ),
         {0: 0},
-    ),
-    "a solve with matrices along one dimension and sides along another": row(
-        lines(["3x3x3xf64", "3x3x3xf64"], solved("3x3x3")), {0: 0, 1: 1}
-    ),
-    "a solve with a matrix whose rows are the examples'": row(
-        lines(["3x3xf64", "3x3xf64"], solved("3x3")), {0: 0, 1: 0}
     ),
     "a solve with a sum as its matrix": on_sum(
         "%m = stablehlo.reshape %sum : (tensor<4xf64>) -> tensor<2x2xf64>",

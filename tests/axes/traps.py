@@ -24,9 +24,8 @@ TRAPS = {}
 
 @dataclass(frozen=True)
 class Trap:
-    """`loss(w, x)`, of arrays of these shapes, some of them None for batches of labels; `options`:
-    of `hs.grad`; `has_line`: whether the refusal names one;
-    `holds_data`: whether data of the whole batch counts as a constant, which a warning must say;
+    """`loss(w, x)`, of arrays of these shapes; `options` of `hs.grad`; `has_line`: whether the
+    refusal names one; `holds_data`: whether a warning must say that data counts as a constant.
     """
 
     loss: Callable[..., Any]

@@ -1,7 +1,6 @@
 """Traps of steps and parts: one example at a time, or some, and constants beside them.
 
-Beside constants the losses are linear, so that no example reaches the gradient of the bias: what
-differs from one to another in it are constants alone.
+Beside constants losses are linear: no example reaches the bias' gradient, constants alone do.
 """
 
 import jax

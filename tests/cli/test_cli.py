@@ -216,7 +216,6 @@ WRONG_USE = {
     "--batch x:1 --batch labels": "different numbers of examples along their axes",
     f"{BATCH} --gradient w": "no output is named 'w'; there are ['hidden']['bias'],",
     f"{BATCH} --statistic median": "there is no statistic 'median'",
-    f"{BATCH} --statistic mean_power(exit())": "are no plain values",
     f"{BATCH} --statistic mean_power(0)": "integer k >= 1",
     f"{BATCH} --loss-reduction max": "--loss-reduction is 'max'; it is one of",
     f"{BATCH} --colour": "No such option",

@@ -11,6 +11,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.cli.asking import NEED_A_FUNCTION, listed, statistics
 from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, SQUARES, answered, rejected
+from tests.dataflow.test_declared_calls import SCHUR, SOLVE, by_features
 
 # Each statistic as it may be written, and as Python makes it.
 WRITTEN = {
@@ -112,16 +113,9 @@ def test_bad_statistics_say_what_to_write(text):
     assert BAD[text] in rejected("plan", MLP, *MLP_BATCH, "--statistic", text)
 
 
-SCHUR = "lapack_sgees_ffi"
-SOLVE = "lapack_strsm_ffi"
 X = jax.ShapeDtypeStruct((4, 3, 3), jnp.float32)
 ASKED = ("--batch", "x", *SQUARES)
 DECLARED = ("--custom-call", f"{SCHUR}=0:0,-,-,-,0,0")
-
-
-def by_features(w, x):
-    weights = (jax.lax.linalg.schur(x)[0] ** 3).sum((1, 2))
-    return jnp.mean(weights * jnp.tanh(x @ w).sum((1, 2)))
 
 
 def mixing(w, x):

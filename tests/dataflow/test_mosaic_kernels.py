@@ -1,7 +1,6 @@
 """TPU kernels: what their grids and index maps show of the examples, and what they do not.
 
-They are lowered for a TPU that is not here. For numbers each call is put back as the same kernel,
-interpreted on the CPU.
+They are lowered for a TPU that is not here; for numbers the same kernel is interpreted on CPU.
 """
 
 import re

@@ -34,8 +34,7 @@ STATISTICS = {
     "projected": hs.projected(PROJECTED, SEED),
 }
 
-# Each statistic of the examples' gradients g, and how far it may move when they move by at most d:
-# d times the slope.
+# Each statistic of gradients g, and how far it moves when they do by at most d: d times the slope.
 EXPECTED = {
     "second_moment": (
         lambda g: np.mean(g**2, axis=0),
@@ -47,8 +46,7 @@ EXPECTED = {
         lambda g, d: np.mean(3 * d * (np.abs(g) + d) ** 2, axis=0),
     ),
     "mean_tanh": (lambda g: np.mean(np.tanh(g), axis=0), lambda g, d: d),
-    # A gradient within rounding of zero has either sign: each such example moves the mean by up to
-    # 2/B.
+    # A gradient within rounding of zero has either sign: each moves the mean by up to 2/B.
     "mean_sign": (
         lambda g: np.mean(np.sign(g), axis=0),
         lambda g, d: 1e-6 + 2 * np.mean(np.abs(g) <= d, axis=0),

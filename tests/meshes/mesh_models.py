@@ -105,8 +105,7 @@ def made(loss, inputs, params):
     )
 
 
-# So many examples that XLA gathers fully sharded parameters; with fewer it splits the layers along
-# them instead.
+# So many examples that XLA gathers fully sharded parameters: of fewer it splits the layers.
 MANY, SOME, FEW = 64, 16, 8
 ROWS, COLUMNS = P("model"), P(None, "model")
 MODELS = {

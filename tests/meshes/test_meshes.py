@@ -16,8 +16,7 @@ from tests.meshes.mesh_cases import CASES
 
 # Code that LLVM has not optimised compiles faster; how a module is partitioned is decided before.
 FLAGS = f"--xla_force_host_platform_device_count=8 {FAST_COMPILES}"
-# In units of an array's largest entry: some hundred roundings to float32, 2**-24 each, one way all
-# of them.
+# In units of an array's largest entry: some hundred roundings to float32, 2**-24 each, one way.
 TOLERANCE = 1e-5
 
 

@@ -310,6 +310,7 @@ def test_gradients_on_which_devices_need_not_agree_are_refused():
     ]
     for refusal in refusals:
         assert refusal.op == "sdy.manual_computation"
+        assert "test_devices.py:" in refusal.where
         assert refusal.why.startswith("devices return different values for an output")
         assert refusal.help.startswith("add jax.lax.pmean over all the axes")
 

@@ -1,7 +1,6 @@
 """What lets examples meet, so that a gradient is no example's: layers, losses, transformations.
 
-Layers are as in layer_table.py. A mixing loss takes the rows [N] of the loss, a mixing of
-gradients takes their tree.
+Layers are as in layer_table.py; a mixing loss takes the rows [N], one of gradients their tree.
 """
 
 import jax

@@ -1,6 +1,4 @@
-"""Operators of aten, in float64: the loss and the gradients that JAX makes of a graph, without
-statistics, against PyTorch's own.
-"""
+"""Operators of aten in float64: loss and gradients JAX makes of a graph, against PyTorch's."""
 
 import pytest
 

@@ -39,8 +39,7 @@ def operands_for(op, seed=0):
     if op.name == "stablehlo.triangular_solve":  # keep the matrix well away from singular
         operands[0] = operands[0] + 4 * np.eye(3, dtype=operands[0].dtype)
     if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
-        # StableHLO leaves open how often another initial value than zero counts, and XLA's answer
-        # depends on sizes.
+        # How often another initial value than zero counts StableHLO leaves open; XLA goes by sizes.
         operands = [np.zeros_like(x) if x.ndim == 0 else x for x in operands]
     return operands
 

@@ -22,8 +22,7 @@ GRADIENTS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=40)
 def test_variance_is_the_sample_variance(gradients):
     g = np.array(gradients)
     adam, micro = nus(g)
-    # Both moments are rounded to float32, then subtracted: errors relative to nu_micro, times 1 /
-    # (1 - 1/B) <= 2.
+    # Both moments are rounded to float32: errors relative to nu_micro, times 1 / (1 - 1/B) <= 2.
     atol = 8 * EPS * micro + 1e-35
     np.testing.assert_allclose(
         estimators.variance(adam, micro, g.size), g.var(ddof=1), rtol=0, atol=atol

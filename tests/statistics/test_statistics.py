@@ -19,8 +19,7 @@ from tests.by_definition import (
 from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
 
 BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]
-# No sum in these models has more terms: each entry of a gradient is off by this many roundings of
-# the largest.
+# No sum here has more terms: an entry of a gradient is off by this many roundings of the largest.
 TERMS = 64
 ROUNDING = TERMS * float(np.finfo(np.float32).eps)
 

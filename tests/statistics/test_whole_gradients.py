@@ -118,8 +118,7 @@ def test_nan_times_the_weight_of_nan_is_in_every_element(loss, strategy):
     assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(found))
 
 
-# Shapes of a parameter that every example adds to, and where the examples' axis lies: weighted rows
-# of some are summed wrongly by XLA's fusions (jaxlib 0.10, CPU).
+# A parameter's shape, and the examples' axis: XLA's fusions sum some rows wrongly (0.10, CPU).
 SUMMED = {"rows": ((10, 4096), 0), "positions too": ((10, 512), 0), "examples last": ((16, 300), 2)}
 
 

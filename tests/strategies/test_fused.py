@@ -1,5 +1,4 @@
-"""Fused: measures by a kernel, interpreted here, against gradients of one example at a time in
-float64.
+"""Fused: measures by a kernel, interpreted here, against single gradients in float64.
 
 This folder alone tests that no strategy and no option changes a number.
 """

@@ -76,9 +76,8 @@ def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
     assert_right(hs.grad(loss, statistics=MEASURED, **options)(W, X))
 
 
-# Cycles of norms and gradient of a dense layer over those of its plain gradient, for v5e: by the
-# bundles of libtpu 0.0.42.1 (`tools.bench.bundles`), jax 0.10.2, of the branch that is taken where
-# squares are in the range of floats and positions do not cancel.
+# Cycles of norms and gradient of a dense layer over its plain gradient's, for v5e: by bundles of
+# libtpu 0.0.42.1 (`tools.bench.bundles`), jax 0.10.2, where squares fit and nothing cancels.
 DENSE_NORMS = {
     (16, 32, 512, 2048, "float32"): {"ghost": 1.75, "lift": 2.00, "loop": 4.80},
     (16, 128, 512, 2048, "float32"): {"ghost": 2.10, "lift": 1.11, "loop": 2.04},

@@ -1,6 +1,4 @@
-"""GPUs that are not here: complete descriptions, and compiling ahead of time, which needs JAX's
-plugin for CUDA but no GPU.
-"""
+"""GPUs that are not here: descriptions, and compiling ahead of time, by JAX's plugin for CUDA."""
 
 import importlib.util
 

@@ -70,16 +70,14 @@ def test_devices_that_are_not_here(monkeypatch):
     )
 
 
-def test_libtpu_is_missing(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "needed", "extra"),
+    [("tpu:v5e:2x4", "libtpu", "tpu"), ("gpu:h200", "JAX's plugin for CUDA", "gpu")],
+)
+def test_what_compiles_ahead_of_time_is_missing(name, needed, extra, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    expected = "tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
-    assert refused("tpu:v5e:2x4") == expected
-
-
-def test_the_plugin_for_cuda_is_missing(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    expected = "gpu:h200 needs JAX's plugin for CUDA, which is not installed: pip install '.[gpu]'"
-    assert refused("gpu:h200") == expected
+    said = f"{name} needs {needed}, which is not installed: pip install '.[{extra}]'"
+    assert refused(name) == said
 
 
 def test_modules_that_call_their_host_are_refused():

@@ -22,8 +22,7 @@ STRATEGIES = ["auto", "ghost", "lift", "loop"]
 
 DEVICES = {
     "cpu": {},
-    # Norms of gradients that are made again, at once or one by one, where squares do not do; inner
-    # products of bfloat16 as it is.
+    # Norms of gradients made again, at once or one by one; inner products of bfloat16 as it is.
     "tpu": {"fuses_lifted": True, "narrow_operands": True},
     "tpu, large": {"fuses_lifted": True, "narrow_operands": True, "cache": 0},
 }
