@@ -35,6 +35,7 @@ from hlo_surgery.public_function import Function, public
 from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
 from hlo_surgery.requests.request import check_words
+from hlo_surgery.requests.segments import segments_among
 from hlo_surgery.statistics.derived import Statistic
 
 # The parameters, or the model that has them, and the loss' other arguments, by position and name.
@@ -207,6 +208,8 @@ class TrainStep:
         model, rest, named = given
         args = (model, *rest)
         arrays = [leaf for leaf in jax.tree.leaves((args, named)) if is_array(leaf)]
+        if segments := self.options.get("segments"):
+            return arrays, {**segments_among(segments, args, named, self.batch, self.loss).axes}
         how = self.options["in_axes"], self.options["rows_per_example"], self.loss
         return arrays, leaf_axes(args, named, self.batch, *how)
 

@@ -41,7 +41,7 @@ def leaf_axes(
     axes: dict[Key, list[int | None]] = {
         key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
     }
-    chosen = entries_of(in_axes, args, kwargs, batch, fun)
+    chosen = entries_of("in_axes", in_axes, args, kwargs, batch, fun)
     for key, in_axis in chosen.items():
         axes[key] = _argument_axes(in_axis, given[key], key)
     flat = [axis for part in axes.values() for axis in part]
@@ -58,18 +58,19 @@ def leaf_axes(
 
 
 def entries_of(
+    name: str,
     said: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     batch: Sequence[Key],
     fun: Function | None,
 ) -> dict[Key, Any]:
-    """What is said of each batch argument, by its position or name as it was given."""
+    """What is said of each batch argument by what is called so, by its position or name."""
     names = _names_of(fun)
     chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"the batch arguments name one twice: {list(batch)}")
-    return dict(zip(chosen, _one_for_each(said, chosen), strict=True))
+    return dict(zip(chosen, _one_for_each(name, said, chosen), strict=True))
 
 
 def arguments_by_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, Any]:
@@ -101,7 +102,10 @@ def check_sizes(
         name, leaf = leaves[number]
         sizes[name] = kind_of(leaf).shape[axis]
     if sizes:
-        help = "leave out of batch_argnums what holds no examples, or give it None in in_axes"
+        help = (
+            "leave out of batch_argnums what holds no examples, or give it None in in_axes; of "
+            "graphs and other rows that ids tell apart, pass segments=... (docs/guides/segments.md)"
+        )
         example_count(sizes, rows_per_example, f"; {help}")
 
 
@@ -187,13 +191,13 @@ def _names_of(fun: Function | None) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _one_for_each(in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
-    """One entry of in_axes for each batch argument."""
+def _one_for_each(name: str, in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
+    """One entry of what is called so for each batch argument."""
     if type(in_axes) not in (tuple, list):
         return [in_axes] * len(chosen)
     if len(in_axes) != len(chosen):
         raise ValueError(
-            f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments "
+            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments "
             f"({', '.join(map(str, chosen))}); pass one for each, or say by batch_argnums or "
             "batch_argnames which they are"
         )

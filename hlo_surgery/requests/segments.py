@@ -66,8 +66,8 @@ def segments_among(
 
     Raises ValueError or TypeError.
     """
-    said = segments(*args, **kwargs)
-    given, entries = arguments_by_key(args, kwargs), entries_of(said, args, kwargs, batch, fun)
+    given, said = arguments_by_key(args, kwargs), segments(*args, **kwargs)
+    entries = entries_of("segments", said, args, kwargs, batch, fun)
     axes: dict[int, int] = {}
     rows: dict[int, int] = {}
     ids: list[Any] = []

@@ -224,6 +224,18 @@ def test_a_module_has_the_ids_as_an_argument():
     np.testing.assert_allclose(module.call(*arrays)[-1], norms)
 
 
+def test_a_train_step_takes_graphs():
+    optax = pytest.importorskip("optax")
+    asked = {"norms": hs.norms()}
+    step = hs.train_step(attending, optax.sgd(0.5), segments=whose, statistics=asked)
+    params = jax.tree.map(jnp.asarray, PARAMS)
+    new, _, metrics = step(params, optax.sgd(0.5).init(params), GRAPHS)
+    own = gradients_alone(attending, PARAMS, map(one, range(4)))
+    np.testing.assert_allclose(metrics["norms"], norms_of(own))
+    moved = jax.tree.map(lambda p, g: p - 0.5 * g.mean(0), PARAMS, own)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-12), new, moved)
+
+
 def routed(p, x, mark, chosen):
     """Tokens of all examples, each at its experts, as many as are chosen."""
     tokens = x.reshape(-1, x.shape[-1])
