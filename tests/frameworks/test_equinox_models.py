@@ -73,8 +73,10 @@ def checked_solve(p, x):
     def rule(primals, tangents):
         a, b = primals
         (result,) = primitive.bind(a, b)
-        changed = b - b if tangents[1] is None else tangents[1]
-        return [result], primitive.bind(a, changed - tangents[0] @ result)
+        of_a, of_b = (t if isinstance(t, jax.Array) else None for t in tangents)
+        changed = 0 if of_b is None else of_b
+        changed = changed if of_a is None else changed - of_a @ result
+        return [result], [jnp.linalg.solve(a, changed)]
 
     primitive = create_vprim("solve", solve, lambda a, b: [b], rule, None)
     return jax.vmap(lambda b: primitive.bind(p, b)[0])(x)
@@ -82,7 +84,7 @@ def checked_solve(p, x):
 
 def checked(p, x):
     h = jnp.tanh(x @ p)
-    return eqx.error_if(h, jnp.any(h > 2), "too large")
+    return eqx.error_if(h, jnp.any(~(h <= 2)), "too large")
 
 
 @pytest.mark.parametrize("function", [checked, checked_solve])
@@ -101,4 +103,4 @@ def test_what_is_checked_for_errors_is_taken(function):
 def test_an_error_is_raised(function):
     f = hs.grad(lambda p, x: jnp.mean(function(p, x) ** 2), batch_argnums=1, statistics=hs.norms())
     with pytest.raises(Exception, match=r"too large|singular"):
-        jax.block_until_ready(f(jnp.full((5, 5), jnp.inf), X + 2))
+        jax.block_until_ready(f(jnp.full((5, 5), jnp.nan), X))
