@@ -32,7 +32,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
-from hlo_surgery.passes.emit.splice import CALLS, nested_equations, primitives, trace
+from hlo_surgery.passes.emit.splice import CALLS, nested_equations, trace
 from hlo_surgery.requests.leaves import (
     as_returned,
     explicit_sharding,
@@ -101,11 +101,12 @@ def lower(
         if NO_ARRAY in str(problem) and not all(map(is_array, leaves)):
             problem.add_note(MODEL_HELP)
         raise
-    called = primitives(traced.jaxpr.jaxpr)
-    if any(map(_hides, nested_equations(traced.jaxpr.jaxpr))):
+    equations = list(nested_equations(traced.jaxpr.jaxpr))
+    if any(map(_hides, equations)):
         noted = opened(noted, *structs)
         traced, closed_over = trace(noted, *structs)
-        called = primitives(traced.jaxpr.jaxpr)
+        equations = list(nested_equations(traced.jaxpr.jaxpr))
+    called = {eqn.primitive.name for eqn in equations}
     calls = called & CALLS
     if calls and silently:
         traced, closed_over = trace(silent(noted, *structs), *structs)

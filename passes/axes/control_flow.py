@@ -103,15 +103,17 @@ def _is_flag(loop: Operation, number: int, asked: Value, *, alone: bool) -> bool
     """
     condition, body = (region.blocks[0] for region in loop.regions)
     returned, old = mlir.operands(mlir.return_operation(body)), body.arguments[number]
-    further = [v for v in _both(returned[number]) if v != old]
-    is_asked = asked == condition.arguments[number]
-    if old not in _both(returned[number]) or is_asked or not alone:
-        return is_asked and old in _both(returned[number])
+    both = _both(returned[number])
+    if old not in both:
+        return False
+    if asked == condition.arguments[number]:
+        return True
+    further = [v for v in both if v != old]
     now = zip(condition.arguments, [_chosen(v, old) for v in returned], strict=True)
     start = zip(condition.arguments, loop.operands, strict=True)
     is_asked_next = any(made_alike(asked, v, dict(now)) for v in further)
     starts_so = made_alike(asked, loop.operands[number], dict(start))
-    return is_asked_next and starts_so
+    return alone and is_asked_next and starts_so
 
 
 def _chosen(value: Value, flag: Value) -> Value:

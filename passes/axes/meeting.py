@@ -24,9 +24,6 @@ from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
 from hlo_surgery.passes.structure.ragged import looked_up, may_be_nobodys, takes_rows
 from hlo_surgery.passes.structure.structure import Counted, Link
 
-MEETS = "a sum over the examples ({line}) meets each example's own values"
-EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"
-NOBODYS = "places to which no row of an example may have been added are summed with the examples"
 # How a value has a batch digit: in a dimension, by the step of a loop, summed; or at one place.
 KEPT, STEP, SUMMED = "kept", "step", "summed"
 Way = str | int
@@ -252,9 +249,9 @@ def _sum_meets(found: Met, rows: bool) -> reasons.Reason:
     site = next((c.site for c in sums if c.site is not None), found.op)
     line = f"{site.name} at {reasons.source_line(site)}"
     if any(c.running for c in sums) and any(not c.summed for c in found.batched.values()):
-        return reason_at(found.op, EARLIER.format(line=line), STEPS_HELP)
+        return reason_at(found.op, reasons.EARLIER.format(line=line), STEPS_HELP)
     if rows or any(not c.summed for c in found.batched.values()):
-        return reason_at(found.op, MEETS.format(line=line))
+        return reason_at(found.op, reasons.MEETS.format(line=line))
     return reasons.of_sums(found.op, line, len(sums))
 
 
@@ -290,7 +287,7 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
     structure = found.state.structure
     held = [d for i in found.batched for dim in structure.of(op.operands[i]) for d in dim]
     if may_be_nobodys(structure, found.state.owners, held):
-        raise found.fail(NOBODYS)
+        raise found.fail(reasons.NOBODYS)
     if link.reduced.issuperset(factor) and factor and traits.sums(op, number):
         return SUMMED
     raise Meets(Mixed(reasons.reduced(op)))
@@ -393,10 +390,9 @@ def _single(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequ
         if not places:
             return place
         put = op.name == "stablehlo.pad" and link is not None and list(found.batched) == [0]
-        dim = places[0]
-        if put and link and len(places) == 1 and dim in link.places:
-            index = link.places[dim]
-            if _place(found, digit, op.results[number], dim, index) == place:
+        if put and link and len(places) == 1 and places[0] in link.places:
+            index = link.places[places[0]]
+            if _place(found, digit, op.results[number], places[0], index) == place:
                 return KEPT
         raise found.fail(reasons.APART)
     if kinds & {KEPT, STEP} or not found.is_linear() or places:

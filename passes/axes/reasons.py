@@ -34,6 +34,9 @@ DECLARED = (
     "it was declared to take examples one by one along axes along which they do not lie, or which "
     "this result has not"
 )
+MEETS = "a sum over the examples ({line}) meets each example's own values"
+EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"
+NOBODYS = "places to which no row of an example may have been added are summed with the examples"
 NOW_ONE = "a value of this loop or branch holds the examples now in one way, now in another"
 RUNS_TOGETHER = "the examples decide together how often this loop runs"
 TAKEN_TOGETHER = "the examples decide together which branch is taken"

@@ -37,6 +37,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements, is_table
 from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value, closure, ir
@@ -78,7 +79,6 @@ def behind_barriers(value: Value) -> Value:
 
 
 COPIES = ops_of(Kind.COPIES)
-RULE = "sdy.sharding_rule"
 
 
 def copied_from(value: Value) -> Value:
@@ -132,7 +132,7 @@ def _are_alike(one: Operation, other: Operation) -> bool:
     plain = not len(one.regions) and one.name != "stablehlo.rng" and len(one.results) == 1
     if one.name != other.name or not plain or len(one.operands) != len(other.operands):
         return False
-    said = [{k: v for k, v in unmarked(op).items() if k != RULE} for op in (one, other)]
+    said = [{k: v for k, v in unmarked(op).items() if k != ATTRIBUTE} for op in (one, other)]
     return said[0] == said[1] and one.results[0].type == other.results[0].type
 
 

@@ -90,6 +90,13 @@ def may_be_nobodys(structure: Structure, owners: Owners, digits: list[Digit]) ->
     return any(op.name != GATHER for digit in made for op in making(digit))
 
 
+def whole_and_rows(op: Operation) -> tuple[Value, Value]:
+    """What a gather takes rows of, or a scatter puts some into; and these rows."""
+    if op.name == GATHER:
+        return op.operands[0], op.results[0]
+    return op.results[0], op.operands[2]
+
+
 def looked_up(structure: Structure, op: Operation) -> tuple[list[Digit], list[Digit]]:
     """Of an op that takes rows of an axis by indices, or puts some there: the digits of the axis,
     and those of the rows.
@@ -97,9 +104,7 @@ def looked_up(structure: Structure, op: Operation) -> tuple[list[Digit], list[Di
     link = structure.links[op.results[0]]
     lookup = link.lookup
     assert lookup is not None
-    is_gather = op.name == GATHER
-    whole = structure.of(op.operands[0] if is_gather else op.results[0])
-    rows = structure.of(op.results[0] if is_gather else op.operands[2])
+    whole, rows = map(structure.of, whole_and_rows(op))
     # A column that counts takes each row's own place.
     named = [d for d in lookup.single if d in lookup.named and link.operands[0][d] != (-1 - d,)]
     return [x for d in named for x in whole[d]], [x for d in lookup.rows for x in rows[d]]
@@ -109,12 +114,10 @@ def takes_rows(op: Operation, lookup: Lookup, places: Callable[[Value], Sequence
     """Whether an op takes rows of a ragged axis by indices, or puts some there, as rows: that
     they are of one example is asked in the run. `places`: where examples lie in a value.
     """
-    is_gather = op.name == GATHER
-    whole, moved = (op.operands[0], op.results[0]) if is_gather else (op.results[0], op.operands[2])
-    along, rows, told = (list(places(v)) for v in (whole, moved, op.operands[1]))
+    along, rows, told = (list(places(v)) for v in (*whole_and_rows(op), op.operands[1]))
     # The indices that name a row lie along it.
     rows = rows or [lookup.rows[lookup.places.index(d)] for d in told if d in lookup.places]
     fits = len(along) == len(rows) == 1 and along[0] in lookup.named and rows[0] in lookup.rows
     if not fits or not set(told) <= {lookup.places[lookup.rows.index(rows[0])]}:
         return False
-    return is_gather or set(places(op.operands[0])) <= set(along)
+    return op.name == GATHER or set(places(op.operands[0])) <= set(along)

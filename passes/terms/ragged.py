@@ -23,7 +23,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
-from hlo_surgery.passes.structure.ragged import looked_up
+from hlo_surgery.passes.structure.ragged import GATHER, looked_up, whole_and_rows
 from hlo_surgery.passes.terms.steps import Axes, Known
 
 SCOPE = Scope("rows")
@@ -109,7 +109,7 @@ def find_owners(axes: Axes) -> None:
             continue
         ops = [op for op in told if isinstance(op, Operation) and _makes_rows(axes, op)]
         # Rows that are taken are known by any op; at a place of an axis any may put some.
-        compared = [_compared(axes, op) for op in (ops[:1] if _takes(told[0]) else ops)]
+        compared = [_compared(axes, op) for op in (ops[:1] if told[0].name == GATHER else ops)]
         if compared:
             values = list(dict.fromkeys(v for each in compared for v in each.values))
             owners = partial(_owners, compared, values)
@@ -122,10 +122,6 @@ def _owners(
 ) -> list[jax.Array]:
     known = dict(zip(values, arrays, strict=True))
     return [reduce(jnp.maximum, [each.owners(known) for each in compared])]
-
-
-def _takes(op: Operation) -> bool:
-    return op.name == "stablehlo.gather"
 
 
 def crossed(axes: Axes, block: Block) -> Value:
@@ -180,8 +176,7 @@ def _compared(axes: Axes, op: Operation) -> Compared:
     """What an op takes rows of, and where they lie."""
     lookup = axes.state.structure.links[op.results[0]].lookup
     assert lookup is not None
-    is_gather = op.name == "stablehlo.gather"
-    taken, moved = (op.operands[0], op.results[0]) if is_gather else (op.results[0], op.operands[2])
+    taken, moved = whole_and_rows(op)
     (along,) = _places(axes, taken)
     vectors = op.operands[1]
     told = [(moved, d, lookup.rows.index(d)) for d in _places(axes, moved)]
@@ -197,7 +192,7 @@ def _compared(axes: Axes, op: Operation) -> Compared:
         place,
         _along(axes, leaves(axes.state.structure.of(taken)[along])),
         _along(axes, leaves(axes.state.structure.of(side)[dim])),
-        not is_gather,
+        op.name != GATHER,
     )
 
 
@@ -222,21 +217,11 @@ def _outermost(op: Operation) -> Operation:
 
 def outside(value: Value, before: Operation) -> Value | None:
     """A value as it is in front of the loops and branches that it is in; None where it is made of
-    what these change.
+    what these change. What a loop hands on as it is, normalising has taken out of it.
     """
     op = mlir.defining_operation(value)
     if op is None:
-        block = cast(Any, value.owner)
-        around = block.owner.operation
-        if around.name == "func.func":
-            return value
-        number = list(block.arguments).index(value)
-        is_kept = around.name == "stablehlo.while" and all(
-            returned[number] == own.arguments[number]
-            for own in mlir.blocks(around)[1:]
-            for returned in [mlir.returned(own)]
-        )
-        return outside(around.operands[number], before) if is_kept else None
+        return value if mlir.loops_around(value) == [] else None
     if _outermost(op) == op:
         return value
     operands = [outside(v, before) for v in op.operands]
