@@ -37,40 +37,45 @@ def leaf_axes(
     `batch`: the arguments with examples (see `batch_keys`); by `fun` one is found that was given by
     name in place of its position, or the other way round. Raises ValueError or TypeError.
     """
-    given = arguments_by_key(args, kwargs)
-    axes: dict[Key, list[int | None]] = {
-        key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
-    }
-    chosen = entries_of("in_axes", in_axes, args, kwargs, batch, fun)
-    for key, in_axis in chosen.items():
-        axes[key] = _argument_axes(in_axis, given[key], key)
-    flat = [axis for part in axes.values() for axis in part]
-    pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
-    arrays = [axis for axis, leaf in pairs if is_array(leaf)]
-    axes_by_number = {i: axis for i, axis in enumerate(arrays) if axis is not None}
-    if chosen and not axes_by_number:
+    said = said_of_arrays("in_axes", in_axes, args, kwargs, batch, fun)
+    axes = [from_front("in_axes", axis, leaf, name) for name, axis, leaf in said]
+    axes_by_number = {i: axis for i, axis in enumerate(axes) if axis is not None}
+    if batch and not axes_by_number:
         raise ValueError(
             "in_axes names no axis of any array in the batch arguments; pass the axis of the "
             "examples, such as 0, for at least one"
         )
-    check_sizes(given, axes_by_number, rows_per_example)
+    check_sizes(arguments_by_key(args, kwargs), axes_by_number, rows_per_example)
     return axes_by_number
 
 
-def entries_of(
-    name: str,
+def said_of_arrays(
+    keyword: str,
     said: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     batch: Sequence[Key],
     fun: Function | None,
-) -> dict[Key, Any]:
-    """What is said of each batch argument by what is called so, by its position or name."""
+) -> list[tuple[str, Any, Any]]:
+    """For each array what its user calls it, what `keyword` says of it, a pytree prefix for each
+    batch argument, and it; of arrays of other arguments that is None.
+    """
     names = _names_of(fun)
     chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"the batch arguments name one twice: {list(batch)}")
-    return dict(zip(chosen, _one_for_each(name, said, chosen), strict=True))
+    entries = dict(zip(chosen, _one_for_each(keyword, said, chosen), strict=True))
+    given = arguments_by_key(args, kwargs)
+    told: dict[Key, list[Any]] = {}
+    for key, entry in entries.items():
+        found = axes_by_leaf(keyword, entry, given[key], "the batch argument it goes with")
+        told[key] = [own for own, _, leaf in found if is_array(leaf)]
+    arrays = {key: named_arrays({key: argument}) for key, argument in given.items()}
+    return [
+        (name, own, leaf)
+        for key, named in arrays.items()
+        for (name, leaf), own in zip(named, told.get(key, [None] * len(named)), strict=True)
+    ]
 
 
 def arguments_by_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, Any]:
@@ -202,15 +207,6 @@ def _one_for_each(name: str, in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
             "batch_argnames which they are"
         )
     return list(in_axes)
-
-
-def _argument_axes(in_axis: Any, argument: Any, key: Key) -> list[int | None]:
-    """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
-    found = axes_by_leaf("in_axes", in_axis, argument, "the batch argument it goes with")
-    return [
-        from_front("in_axes", axis, leaf, f"argument {key}{keystr(path)}")
-        for axis, path, leaf in found
-    ]
 
 
 def axes_by_leaf(name: str, axes: Any, tree: Any, what: str) -> list[tuple[Any, Any, Any]]:

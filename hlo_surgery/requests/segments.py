@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -13,10 +12,9 @@ from hlo_surgery.module import Port
 from hlo_surgery.requests.in_axes import (
     Key,
     arguments_by_key,
-    axes_by_leaf,
     check_sizes,
-    entries_of,
     from_front,
+    said_of_arrays,
 )
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.updated_arguments import picked_ports, port_number
@@ -66,30 +64,23 @@ def segments_among(
 
     Raises ValueError or TypeError.
     """
-    given, said = arguments_by_key(args, kwargs), segments(*args, **kwargs)
-    entries = entries_of("segments", said, args, kwargs, batch, fun)
+    returned = segments(*args, **kwargs)
     axes: dict[int, int] = {}
     rows: dict[int, int] = {}
     ids: list[Any] = []
-    number = 0
-    for key, argument in given.items():
-        what = f"argument {key}"
-        for entry, path, leaf in axes_by_leaf("segments", entries.get(key), argument, what):
-            if not is_array(leaf):
-                continue
-            name = what + jax.tree_util.keystr(path)
-            if entry is None or isinstance(entry, int):
-                axis = from_front("segments", entry, leaf, name)
-                axes |= {} if axis is None else {number: axis}
-            else:
-                own = _checked(entry, leaf, name)
-                known = next((k for k, other in enumerate(ids) if other is own), len(ids))
-                ids += [] if known < len(ids) else [own]
-                rows[number] = known
-            number += 1
+    said = said_of_arrays("segments", returned, args, kwargs, batch, fun)
+    for number, (name, entry, leaf) in enumerate(said):
+        if entry is None or isinstance(entry, int):
+            axis = from_front("segments", entry, leaf, name)
+            axes |= {} if axis is None else {number: axis}
+        else:
+            own = _checked(entry, leaf, name)
+            known = next((k for k, other in enumerate(ids) if other is own), len(ids))
+            ids += [] if known < len(ids) else [own]
+            rows[number] = known
     if not rows and not axes:
         raise ValueError(f"segments names no ids, and no axis; {RETURNS}")
-    check_sizes(given, axes)
+    check_sizes(arguments_by_key(args, kwargs), axes)
     return Segments(axes, rows, list(map(_as_int32, ids)))
 
 
