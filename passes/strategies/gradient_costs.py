@@ -20,6 +20,7 @@ from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import SUMMING
 from hlo_surgery.passes.terms.convolutions import windows_of
+from hlo_surgery.passes.terms.site_functions import in_order
 from hlo_surgery.passes.terms.steps import GradientSlice, contracted, is_ragged
 
 # What kernels of ours are written in, and the platform for which JAX lowers it.
@@ -165,7 +166,8 @@ class SiteCounts:
 
     `spread`: how often a convolution's image is read when it is taken apart into patches. `narrow`:
     its operands have at most 16 bits an element. `copies`: how often its rows are taken to have
-    each example alone, as rows of a ragged axis are for all.
+    all examples alone at once, as rows of a ragged axis are for each; `windows`: in how many parts
+    it takes an example's own in a loop, or 0 where they are not in the order of their owners.
     """
 
     flops: int
@@ -176,6 +178,7 @@ class SiteCounts:
     spread: int = 1
     narrow: bool = False
     copies: int = 1
+    windows: int = 0
 
 
 def site_plan(op: Operation) -> SitePlan:
@@ -219,6 +222,8 @@ def _spread(op: Operation) -> int:
 
 # Bytes of a float32.
 WORD = 4
+# Of half as many rows as an example has in the middle; the last is hardly ever full.
+WINDOWS = 2
 
 
 @dataclass(frozen=True)
@@ -256,8 +261,14 @@ class Counts:
 
 def counts_of(sliced: GradientSlice, size: int) -> Counts:
     """What there is to count in a slice."""
+    pairs = zip(sliced.sites, in_order(sliced).sites, strict=True)
     sites = tuple(
-        replace(site_counts(s.op), copies=size if is_ragged(s) else 1) for s in sliced.sites
+        replace(
+            site_counts(s.op),
+            copies=size if is_ragged(s) else 1,
+            windows=0 if own == s else WINDOWS,
+        )
+        for s, own in pairs
     )
     gradient, word = bytes_of(sliced.value), dtype_of(sliced.value).itemsize
     return Counts(sites, gradient, gradient * max(word, WORD) // word, size)
@@ -293,7 +304,8 @@ def seconds_alone(counts: Counts, device: Roofline, chunk: int) -> float:
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
-    depth = max(site.depth * site.copies // size, 1)
+    copies = site.copies if batched or not site.windows else site.windows
+    depth = max(site.depth * copies // size, 1)
     rate = device.contraction_rate(depth, batched, site.narrow)
     contracted = site.flops / rate if site.contracts else 0
-    return site.copies * max(contracted, site.read / device.bandwidth)
+    return copies * max(contracted, site.read / device.bandwidth)

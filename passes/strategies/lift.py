@@ -188,7 +188,8 @@ def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -
         return Predicted(seconds - plain, 2 * (counts.held + own))
     moved = (4 * steps + 2 * counts.size) * counts.held
     held = (2 + chunk) * (counts.held + own)
-    seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
+    going = steps * (1 + sum(site.windows for site in counts.sites)) * device.step_seconds
+    seconds = made + device.moving_seconds(moved, held) + going + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
 
 
@@ -205,7 +206,7 @@ def _groups(chosen: Mapping[int, Chosen]) -> list[list[int]]:
     """Which gradients share a loop, by number: those with common operands, such as a layer's."""
     groups: list[tuple[set[Any], list[int]]] = []
     for i, one in chosen.items():
-        function = one.task.function
+        function = one.task.looped
         kind = (function.liftable, one.schedule.written_out)
         operands: set[Any] = {(kind, *key) for key in function.inputs if key[1] is not None}
         touching = [group for group in groups if group[0] & operands]
@@ -231,7 +232,7 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
         shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]
         return (taken(gradients, True), shares), taken(gradients, False)
 
-    function = jointly([one.task.function for one in asked])
+    function = jointly([one.task.looped for one in asked])
     flags = examples.flags(known)
     (sums, shares), rows = looped_gradients(
         function, known, examples.size, schedule, take, counted=flags
@@ -291,7 +292,7 @@ def weighted_by_example(
         weighted = wide * weight.astype(wide.dtype)
         return weighted if phi is None else phi(weighted), ()
 
-    function, schedule = chosen.task.function, chosen.schedule
+    function, schedule = chosen.task.looped, chosen.schedule
     return looped_gradients(function, known, size, schedule, scaled, (weights,), finite)[0]
 
 
@@ -305,7 +306,7 @@ def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.
         own = widened(gradient)
         return (), jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
 
-    function, size = chosen.task.function, chosen.task.examples.size
+    function, size = chosen.task.looped, chosen.task.examples.size
     return looped_gradients(function, known, size, chosen.schedule, product)[1]
 
 
@@ -318,7 +319,7 @@ def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function
     def take(gradients: Sequence[jax.Array]) -> tuple[Any, tuple[()]]:
         return jax.tree.map(summable, function([widened(g) for g in gradients])), ()
 
-    together = jointly([one.task.function for one in chosen])
+    together = jointly([one.task.looped for one in chosen])
     schedule = _in_common([one.schedule for one in chosen])
     flags = examples.flags(known)
     return looped_gradients(together, known, examples.size, schedule, take, counted=flags)[0]

@@ -26,6 +26,7 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     Schedule,
     counts_of,
 )
+from hlo_surgery.passes.terms.site_functions import in_order
 from hlo_surgery.passes.terms.slice_functions import (
     Contracting,
     SliceFunction,
@@ -105,6 +106,14 @@ class Task:
         """From one example's operands to its gradient."""
         examples = self.examples
         return slice_function(self.sliced, examples.size, examples.is_mean, self.how, self.counted)
+
+    @cached_property
+    def looped(self) -> SliceFunction:
+        """The same for one example after another, which reads its own rows of ragged axes alone."""
+        size, own = self.examples.size, in_order(self.sliced)
+        if own == self.sliced:
+            return self.function
+        return slice_function(own, size, self.examples.is_mean, self.how, self.counted)
 
     @cached_property
     def counts(self) -> Counts:

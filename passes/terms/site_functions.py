@@ -15,6 +15,10 @@ a digit to the front:         [.., before * n * after, ..]  ->  [n, .., before *
 a loop's step, or one place:  [..]                          ->  [n, ..], zero but for one
 N rows of a ragged axis:      [.., N, ..]                   ->  [n, .., N, ..], zero but for own
 spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
+
+Rows in order: rows of a ragged axis sorted by owner, so that a site takes an example's alone.
+
+    %g = dot_general %h[N, d], %l[N, f] over N  =>  for windows of its rows: %g += dot_general ..
 """
 
 from collections import Counter
@@ -30,12 +34,24 @@ from jax import lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, widened
+from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import added_results, integers
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.steps import Input, Known, Place, Split, Step, contracted, is_made
+from hlo_surgery.passes.terms.steps import (
+    Axis,
+    Ends,
+    GradientSlice,
+    Input,
+    Known,
+    Place,
+    Rows,
+    Split,
+    Step,
+    contracted,
+    is_made,
+)
 
 DOT = "stablehlo.dot_general"
 
@@ -239,3 +255,85 @@ def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
     dim, axis = place.axis.dim, place.axis
     rows = _counted(x, dim, x.shape[dim]) // axis.after % place.length + place.first
     return rows if place.owner is None else known[place.owner][rows]
+
+
+def in_order(sliced: GradientSlice) -> GradientSlice:
+    """The same, but sites that sum rows of a ragged axis take them in the order of owners."""
+    kept = [onto.scatter for onto in scatters_onto(sliced.steps).values()]
+    steps = tuple(step if step in kept else _in_order(step) for step in sliced.steps)
+    return replace(sliced, steps=steps)
+
+
+def _in_order(step: Step) -> Step:
+    axes = [axis for _, axis in step.inputs if axis is not None]
+    places = [axis.places[0] for axis in axes if isinstance(axis, Split) and axis.is_site]
+    told = {(p.owner, Ends(p.size, p.first, p.length)) for p in places}
+    whole = all(isinstance(axis, Split) and len(axis.places) == 1 for axis in axes)
+    if len(told) != 1 or len(places) < len(axes) or not whole or raise_op(step.op) is None:
+        return step
+    ((owner, ends),) = told
+    if owner is None:
+        return step
+    width = -(-ends.length // (2 * ends.size))
+    rows = ((v, _rows(axis, width)) for v, axis in step.inputs)
+    return Step(step.op, (*rows, (owner, ends)))
+
+
+def _rows(axis: Axis, width: int) -> Axis:
+    return Rows(axis.places[0], width) if isinstance(axis, Split) else axis
+
+
+def rows_in_order(x: jax.Array, rows: Rows, known: Known) -> jax.Array:
+    """[.., before, rows, after, ..]."""
+    place, axis = rows.place, rows.place.axis
+    assert place.owner is not None
+    assert axis is not None
+    order = jnp.argsort(known[place.owner][place.first : place.first + place.length])
+    split = (axis.before, place.length, axis.after)
+    split_rows = x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
+    return jnp.take(split_rows, order, axis.dim + 1, mode="clip")
+
+
+def ends_in_order(owners: jax.Array, ends: Ends) -> jax.Array:
+    """[B, 2]: where each example's rows begin and end."""
+    ordered = jnp.sort(owners[ends.first : ends.first + ends.length])
+    places = jnp.searchsorted(ordered, jnp.arange(ends.size + 1)).astype(jnp.int32)
+    return jnp.stack([places[:-1], places[1:]], 1)
+
+
+def by_windows(site: Step, function: Raised) -> Raised:
+    """What a site sums of one example, from rows in order and its ends."""
+    axes = [axis for _, axis in site.inputs]
+    width = next(axis.width for axis in axes if isinstance(axis, Rows))
+
+    def summed(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        begin, end = operands[-1]
+        pairs = list(zip(operands[:-1], axes, strict=False))
+
+        def window(start: jax.Array) -> tuple[jax.Array, ...]:
+            return function(*(_window(x, axis, start, end) for x, axis in pairs))
+
+        def go_on(state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+            start, sums = state
+            return start + width, [s + x for s, x in zip(sums, window(start), strict=True)]
+
+        kinds = jax.eval_shape(window, begin)
+        zeros = [jnp.zeros(kind.shape, wide_dtype(kind.dtype)) for kind in kinds]
+        _, sums = lax.while_loop(lambda state: state[0] < end, go_on, (begin, zeros))
+        return tuple(s.astype(kind.dtype) for s, kind in zip(sums, kinds, strict=True))
+
+    return summed
+
+
+def _window(x: jax.Array, axis: Axis, start: jax.Array, end: jax.Array) -> jax.Array:
+    """Rows from `start` on, and not from `end` on; others are zero."""
+    if not isinstance(axis, Rows):
+        return x
+    assert axis.place.axis is not None
+    dim = axis.place.axis.dim
+    # Of the last window there may be less.
+    first = jnp.minimum(start, axis.place.length - axis.width)
+    taken = lax.dynamic_slice_in_dim(x, first, axis.width, dim + 1)
+    rows = first + _counted(taken, dim + 1, axis.width)
+    own = _unless(taken, (rows >= start) & (rows < end))
+    return own.reshape(*x.shape[:dim], -1, *x.shape[dim + 3 :])

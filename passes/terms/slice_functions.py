@@ -40,19 +40,24 @@ from hlo_surgery.passes.terms.epilogue import moving
 from hlo_surgery.passes.terms.gradient_slices import adds_offset
 from hlo_surgery.passes.terms.site_functions import (
     Onto,
+    by_windows,
+    ends_in_order,
     exposed_split,
+    rows_in_order,
     scatter_onto,
     scatters_onto,
     turned_sites,
 )
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Ends,
     Given,
     GradientSlice,
     Held,
     Input,
     Known,
     Lifted,
+    Rows,
     Split,
     Step,
     is_made,
@@ -141,6 +146,7 @@ class SliceFunction:
         """The values of the module that the inputs are made of."""
         found = [value for value, _ in self.inputs]
         places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
+        places += [axis.place for _, axis in self.inputs if isinstance(axis, Rows)]
         told = [v for p in places for v in (p.step, p.owner) if v is not None]
         return list(dict.fromkeys([*found, *told]))
 
@@ -239,8 +245,10 @@ def _calling(
     """A step by itself, or with the transpose behind it; `sums`: what the slice makes."""
     raised = _raised(step, how, transpose is not None)
     function = raised or call_op(step.op)
+    if any(isinstance(axis, Rows) for _, axis in step.inputs):
+        function = by_windows(step, function)
     made = partial(_contributions, step, function) if step.is_site else partial(_beside, function)
-    others = any(isinstance(axis, Split | Lifted) for _, axis in step.inputs)
+    others = any(isinstance(axis, Split | Lifted | Rows) for _, axis in step.inputs)
     is_late = how.late and not others and not adds_offset(step, sums)
     results = mlir.results(transpose or step.op)
     return _Call(step.inputs, results, made, raised is not None, is_late)
@@ -312,6 +320,10 @@ def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[j
     def exposed(x: jax.Array, axis: Axis) -> jax.Array:
         if isinstance(axis, Split):
             return exposed_split(x, axis, known, count)
+        if isinstance(axis, Rows):
+            return rows_in_order(x, axis, known)
+        if isinstance(axis, Ends):
+            return ends_in_order(x, axis)
         if not isinstance(axis, PerExample):
             return x
         split = (axis.before, size, axis.after)
@@ -329,7 +341,7 @@ def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
 
 
 def _example_position(axis: Axis) -> int | None:
-    if axis is None or isinstance(axis, Held):
+    if axis is None or isinstance(axis, Held | Rows):
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
 

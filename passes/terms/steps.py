@@ -209,8 +209,27 @@ class Held:
     """A value as a constant over all examples, in a slice that sums it by examples too."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a ragged axis in the order of their owners, `width` of which a site takes at once."""
+
+    place: Place
+    width: int
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Of owners of `length` rows from `first` on: between which rows, in their order, those of each
+    of `size` examples are, [B, 2].
+    """
+
+    size: int
+    first: int
+    length: int
+
+
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Split | Held | None
+Axis = PerExample | Lifted | Split | Held | Rows | Ends | None
 Input = tuple[Value, Axis]
 # Arrays of values of the module, and of what a slice takes.
 Known = Mapping[Value, jax.Array]
@@ -236,7 +255,7 @@ class Step:
         """Whether examples are summed here."""
         axes = [axis for _, axis in self.inputs]
         split = any(isinstance(axis, Split) and axis.is_site for axis in axes)
-        return split or any(isinstance(axis, PerExample) for axis in axes)
+        return split or any(isinstance(axis, PerExample | Rows) for axis in axes)
 
 
 def is_ragged(step: Step) -> bool:

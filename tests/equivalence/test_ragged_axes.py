@@ -1,5 +1,7 @@
 """Rows that ids tell apart: graphs and experts, against one example's rows at a time."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +132,6 @@ def hold(found, own):
         )
 
 
-WAYS = ["auto", "loop"]
 STATISTICS = {
     "rows": hs.per_example(),
     "norms": hs.norms(),
@@ -148,7 +149,8 @@ def _wide():
 
 
 @pytest.mark.parametrize(
-    ("loss", "strategy"), [*((loss, "auto") for loss in LOSSES), *((attending, s) for s in WAYS)]
+    ("loss", "strategy"),
+    [*((loss, "auto") for loss in (*LOSSES, attending)), (attending, "lift"), (convolving, "loop")],
 )
 def test_graphs_are_told_apart(loss, strategy):
     f = hs.grad(loss, segments=whose, statistics=STATISTICS, strategy=strategy)
@@ -156,6 +158,28 @@ def test_graphs_are_told_apart(loss, strategy):
     own = gradients_alone(loss, PARAMS, map(one, range(4)))
     hold(found, own)
     hold({"mean": gradient}, own)
+
+
+@pytest.mark.parametrize("sizes", [(0, 9, 1, 0), (10, 0, 0, 0), (2, 3, 2, 3)])
+def test_a_loop_reads_as_many_rows_as_an_example_has(sizes):
+    """Of few examples none, of others several windows; products, sums and rows of a table."""
+    ids = RNG.permutation(np.repeat(np.arange(4), sizes))
+    rows, words = RNG.normal(size=(10, 3)), RNG.integers(0, 5, 10)
+    params = {"a": RNG.normal(size=(3, 4)), "b": RNG.normal(size=4), "t": RNG.normal(size=(5, 4))}
+
+    def loss(p, rows, words, ids, count):
+        made = jnp.tanh(rows @ p["a"] + p["b"] + p["t"][words])
+        return jnp.mean(jnp.sum(segment_sum(made, ids, count) ** 2, 1))
+
+    statistics = {"rows": hs.per_example(), "squares": hs.second_moment()}
+    given = partial(loss, ids=ids, count=4)
+    asked = {"batch_argnums": (1, 2), "is_real": np.ones(4), "statistics": statistics}
+    f = hs.grad(given, segments=lambda *_: (ids, ids), strategy="loop", **asked)
+    own = [
+        jax.grad(loss)(params, rows[ids == b], words[ids == b], np.zeros(sizes[b], int), 1)
+        for b in range(4)
+    ]
+    hold(f(params, rows, words)[1], jax.tree.map(lambda *g: jnp.stack(g), *own))
 
 
 def test_a_graph_of_padding_is_left_out():
@@ -253,12 +277,13 @@ TOKENS = RNG.normal(size=(4, 6, 3))
 OF_EXPERTS = {k: STATISTICS[k] for k in ("rows", "norms", "squares", "crossed")}
 
 
-@pytest.mark.parametrize("chosen", [1, 2])
-def test_experts_without_a_capacity_are_exact(chosen):
+@pytest.mark.parametrize(("chosen", "strategy"), [(1, "auto"), (2, "lift"), (2, "loop")])
+def test_experts_without_a_capacity_are_exact(chosen, strategy):
     def loss(p, x):
         return routed(p, x, hs.constant, chosen)
 
-    found = hs.grad(loss, segments=lambda p, x: 0, statistics=OF_EXPERTS)(EXPERTS, TOKENS)[1]
+    asked = {"statistics": OF_EXPERTS, "strategy": strategy}
+    found = hs.grad(loss, segments=lambda p, x: 0, **asked)(EXPERTS, TOKENS)[1]
     hold(found, gradients_alone(loss, EXPERTS, TOKENS[:, None]))
 
 
