@@ -21,7 +21,7 @@ from hlo_surgery.passes.normalise.out_of_scope import mesh_size
 from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
-from hlo_surgery.passes.strategies.choice import WAYS
+from hlo_surgery.passes.strategies.choice import WAYS, WORDS
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
 from hlo_surgery.passes.strategies.gradient_costs import (
     PLATFORMS,
@@ -29,6 +29,7 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     plain_seconds,
 )
 from hlo_surgery.passes.terms.ragged import crossed
+from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -50,7 +51,6 @@ from hlo_surgery.rewriting.diagnostics import (
     warn_of_constants,
     warn_of_unnamed,
 )
-from hlo_surgery.rewriting.plan import OutputPlan, Plan
 from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
 from hlo_surgery.statistics.derived import Derived, Statistics, is_about_mean, measures_of
@@ -262,6 +262,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         tuple(module.trusted),
         unmarked=unsaid,
         seconds=seconds,
+        words=WORDS,
     )
 
 

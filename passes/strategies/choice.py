@@ -41,6 +41,11 @@ SHORTCUTS: tuple[Strategy, ...] = (
     FUSED,
 )
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
+# What each does, and what is made of sums with weights, which no row of the table is.
+WORDS = {
+    **{strategy.name: strategy.words for strategy in STRATEGIES},
+    "reweight": "contracted again, the examples weighted",
+}
 # What can be asked for.
 WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
 

@@ -159,7 +159,7 @@ LIFT = Strategy(
     _applies,
     _predict,
     one_by_one(_emit),
-    words="each example's own gradient, all at once",
+    words="each example's gradient, all at once",
 )
 
 
@@ -268,7 +268,7 @@ LOOP = Strategy(
     _loops,
     _predict_loop,
     _emit_loop,
-    words="each example's own gradient, a few at a time in a loop",
+    words="each example's gradient, a few at a time",
     together=_groups,
 )
 

@@ -61,5 +61,5 @@ SQUARE = Strategy(
     _applies,
     _predict,
     each_measure(_emit),
-    words="the contraction once more, of its operands each with the function applied",
+    words="contracted again, phi of operands",
 )

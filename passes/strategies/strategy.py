@@ -169,8 +169,8 @@ class Strategy:
     `applies`: whether it makes a measure of a gradient exactly; `predict`: what it takes for these
     measures beside the plain gradient; `emit`: JAX code for what is asked of several gradients, a
     result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it,
-    given what making each example's own gradient takes; `words`: what it does, for those who have
-    not read of it; `together`: which gradients it emits as one, by number.
+    given what making each example's own gradient takes; `words`: what it does, in a few words, as
+    plans and reports print it; `together`: which gradients it emits as one, by number.
     """
 
     name: str

@@ -346,5 +346,5 @@ FUSED = Strategy(
     _predict,
     one_by_one(_emit),
     _pays,
-    words="one kernel sums the gradient and phi of each example's, tile by tile",
+    words="one kernel for gradient and phi, tile by tile",
 )

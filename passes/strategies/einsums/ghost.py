@@ -183,5 +183,5 @@ GHOST = Strategy(
     _predict,
     each_measure(lambda asked, known, measure: TABLE[measure](asked, known, measure)),
     _pays,
-    words="norms from inner products of what the contraction sums, no gradient being made",
+    words="inner products of operands, no gradients made",
 )

@@ -152,7 +152,7 @@ KRONECKER = Strategy(
     _applies,
     _predict,
     each_measure(_emit),
-    words="each operand of the contraction with itself, no gradient being made",
+    words="operands by themselves",
 )
 
 
@@ -285,5 +285,5 @@ PROJECT = Strategy(
     _predict_projection,
     each_measure(_emit_projections),
     _pays,
-    words="projections of what the contraction sums, no gradient being made",
+    words="operands by random signs",
 )

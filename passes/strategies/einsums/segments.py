@@ -188,5 +188,5 @@ SEGMENTS = Strategy(
     _predict,
     each_measure(_emit),
     _pays,
-    words="sums over each example's own rows",
+    words="sums of each example's own rows",
 )
