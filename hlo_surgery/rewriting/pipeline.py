@@ -232,7 +232,9 @@ def explain_module(
 
 
 def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
-    """The six steps, on the module in place."""
+    """The six steps, on the module in place: 1 and 2 are `analyse`, 3 to 5 are `_computed`, and
+    `finished` makes main return the results.
+    """
     measures = [m for statistic in request.statistics.values() for m in measures_of(statistic)]
     module = analyse(code, roles_of(request), names, reweights(request), measures)
     _refuse_unprotected(module, request)
@@ -269,7 +271,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
 def _computed(
     module: Analysed, request: Request, names: Sequence[str]
 ) -> tuple[list[Answer], list[Value]]:
-    """What was chosen for each gradient, and loss, and the values of all statistics."""
+    """What was chosen for each gradient, and loss, and the values of all statistics. What makes
+    these of the measures, `results`, is called back while the new code is traced.
+    """
     measures = [_measures(request)] * len(request.gradients)
     losses = [[PerExampleGradients()]] * len(request.losses)
     asking = Asking(
