@@ -22,13 +22,13 @@ from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
-    Known,
     Strategy,
     Task,
     Weighting,
     taken,
 )
 from hlo_surgery.passes.terms.site_functions import scatters_onto
+from hlo_surgery.passes.terms.steps import Known
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.

@@ -16,7 +16,13 @@ import jax.numpy as jnp
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Defined, Measure, PerExampleGradients, Phi, Taking
+from hlo_surgery.passes.measures.measures import (
+    Defined,
+    Measure,
+    PerExampleGradients,
+    Phi,
+    TakingCost,
+)
 from hlo_surgery.passes.measures.moments import Padding
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import (
@@ -32,9 +38,7 @@ from hlo_surgery.passes.terms.slice_functions import (
     narrowest,
     slice_function,
 )
-from hlo_surgery.passes.terms.steps import GradientSlice
-
-Known = Mapping[Value, jax.Array]
+from hlo_surgery.passes.terms.steps import GradientSlice, Known
 
 
 @dataclass(frozen=True)
@@ -247,11 +251,11 @@ def in_own_dtype(task: Task, measured: Measured) -> Measured:
     }
 
 
-def taken(task: Task, measures: Sequence[Measure]) -> Taking:
+def taken(task: Task, measures: Sequence[Measure]) -> TakingCost:
     """Of one example's gradient, all measures together."""
     value = task.sliced.value
     kind = jax.ShapeDtypeStruct(mlir.shape(value), dtype_of(value))
-    return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), Taking())
+    return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), TakingCost())
 
 
 def taking_seconds(task: Task, measures: Sequence[Measure], times: int) -> float:

@@ -43,15 +43,8 @@ from hlo_surgery.passes.strategies.einsums.factors import (
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, sum_over_examples
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Chosen,
-    Known,
-    Strategy,
-    Task,
-    each_measure,
-)
-from hlo_surgery.passes.terms.steps import Dims
+from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Strategy, Task, each_measure
+from hlo_surgery.passes.terms.steps import Dims, Known
 
 
 def _applies(task: Task, measure: Measure) -> bool:
