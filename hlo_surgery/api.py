@@ -7,13 +7,13 @@ from typing import Any, Unpack
 import jax
 
 from hlo_surgery.frameworks.models import differentiated
+from hlo_surgery.plan import Plan
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
 from hlo_surgery.rewriting.asked_function import Options, all_of_it
 from hlo_surgery.rewriting.gradient_function import WithStatistics, refuse_others
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
-from hlo_surgery.rewriting.plan import Plan
 from hlo_surgery.statistics.derived import Derived, Statistics, named
 
 

@@ -13,14 +13,7 @@ import numpy as np
 from jax import export
 from jax.core import Tracer
 
-from hlo_surgery.dumps import (
-    DUMPING,
-    counted,
-    module_in_artifact,
-    no_file,
-    unreadable,
-    write_atomically,
-)
+from hlo_surgery.dumps import DUMPING, module_in_artifact, no_file, unreadable, write_atomically
 from hlo_surgery.passes.dataflow.ancestors import is_splat, sources
 from hlo_surgery.passes.emit.export import anywhere, carry, in_clean_config
 from hlo_surgery.passes.emit.splice import STATISTIC
@@ -30,8 +23,9 @@ from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.modules import called
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
+from hlo_surgery.plan import Plan
 from hlo_surgery.public_function import public
-from hlo_surgery.rewriting.plan import Plan, listing
+from hlo_surgery.wording import counted, listing
 
 # XLA and MLIR recurse over nested regions on a stack of fixed size.
 DEEPEST = 200

@@ -9,7 +9,7 @@ from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
+from hlo_surgery.passes.terms.fold_squared_sums import fold_squared_sums as fold_in_place
 from hlo_surgery.public_function import Function, public, publish
 from hlo_surgery.requests.leaves import flat_array, is_array, signature, trace_context
 from hlo_surgery.rewriting.gradient_function import Rewritten

@@ -1,6 +1,7 @@
 """Rooms: each holds 15 files at most and says what it is; the product's are installed."""
 
 import ast
+import graphlib
 import pathlib
 import tomllib
 
@@ -63,6 +64,24 @@ def test_a_room_of_tests_is_in_the_table(room):
 def test_every_file_of_tests_that_is_marked_is_there():
     files = {path.stem for path in TESTS.rglob("test_*.py")}
     assert [name for names in MARKED.values() for name in names if name not in files] == []
+
+
+def room_of(module):
+    """The room of a module, of which a file at the top of the product is one, too."""
+    return module.split(".")[1:3] if ".passes." in module else module.split(".")[1:2]
+
+
+def test_rooms_need_each_other_in_one_order():
+    """What a function imports when it is called does not count."""
+    needed = {}
+    for path in (path for room in ROOMS for path in room.glob("*.py")):
+        own = ".".join(room_of(name_of(path.with_suffix(""))))
+        tree = ast.parse(path.read_text())
+        modules = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
+        others = {".".join(room_of(m)) for m in modules if m.startswith("hlo_surgery.")}
+        needed.setdefault(own, set()).update(others - {own})
+    assert {"passes.ir", "requests", "plan"} <= needed.keys()
+    tuple(graphlib.TopologicalSorter(needed).static_order())
 
 
 def test_the_compiler_knows_nothing_of_the_product():

@@ -48,7 +48,7 @@ from hlo_surgery.attribution.rows import (
     number_of_examples,
     places_from,
 )
-from hlo_surgery.dumps import integer_of
+from hlo_surgery.wording import integer_of
 
 try:
     import fcntl

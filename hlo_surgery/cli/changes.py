@@ -20,11 +20,11 @@ from hlo_surgery.cli.output import (
     spelled,
     waiting,
 )
-from hlo_surgery.dumps import counted, write_atomically
+from hlo_surgery.dumps import write_atomically
 from hlo_surgery.report.findings import Addition, Findings, additions
 from hlo_surgery.report.page import find, page
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewriting.plan import listing
+from hlo_surgery.wording import counted, listing
 
 NOT_REWRITTEN = (
     "holds no ops that a rewriting has added; say what to add, with --batch and --statistic, or "

@@ -51,13 +51,13 @@ from hlo_surgery.cli.output import (
     waiting,
 )
 from hlo_surgery.cli.supervision import supervised
-from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
+from hlo_surgery.passes.terms.fold_squared_sums import fold_squared_sums
 from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
 from hlo_surgery.targets.target import without_tpu
 from hlo_surgery.verification.verify import verify_module
+from hlo_surgery.wording import counted
 
 PASS = "fold_squared_sums"
 

@@ -17,11 +17,11 @@ from hlo_surgery.cli.arguments import File, Json
 from hlo_surgery.cli.files import output_file, read_module
 from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported, waiting
 from hlo_surgery.dumps import write_atomically
-from hlo_surgery.rewriting.plan import duration, quantity
 from hlo_surgery.targets.costs import Cost, cost_of
 from hlo_surgery.targets.gpus import BY_CUBLAS
 from hlo_surgery.targets.live_memory import Step, highest
 from hlo_surgery.targets.target import Compiled, compile_for, find_target
+from hlo_surgery.wording import duration, quantity
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ROWS = 8

@@ -19,7 +19,6 @@ import numpy as np
 from jax import Array
 
 from hlo_surgery.cli.output import print_json, print_table, print_text, waiting
-from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, load
 from hlo_surgery.rewriting.autotune import timed
 from hlo_surgery.rewriting.pipeline import rewrite_module
@@ -33,6 +32,7 @@ from hlo_surgery.verification.tolerances import (
     relative_tolerance,
     widened,
 )
+from hlo_surgery.wording import counted
 
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, TEXTS = 2, 64, 4, 256, 32, 16
 MLP_LAYERS, MLP_WIDTH, ROWS = 3, 256, 64

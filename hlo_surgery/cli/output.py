@@ -25,12 +25,12 @@ from rich.table import Table
 from rich.text import Text
 
 from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
-from hlo_surgery.dumps import counted
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.plan import COLUMNS, Plan, plan_row
 from hlo_surgery.public_function import is_said, own_entries
-from hlo_surgery.rewriting.plan import COLUMNS, Plan, plan_row
 from hlo_surgery.verification.tolerances import Verdict, notable
+from hlo_surgery.wording import counted
 
 SAME = """batch loss loss_reduction on_mixing is_real rows_per_example segments strategy
 memory_budget target reuse_gradient shards seed"""

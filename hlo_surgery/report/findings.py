@@ -14,15 +14,15 @@ from hlo_surgery.passes.emit.splice import Scope, scope_of
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, source_line
 from hlo_surgery.passes.ir.mlir import Operation, ir
-from hlo_surgery.passes.strategies.choice import STRATEGIES
+from hlo_surgery.passes.strategies import choice
+from hlo_surgery.plan import Plan
 from hlo_surgery.report.source_program import SourceProgram
-from hlo_surgery.rewriting.plan import Plan, bare
 from hlo_surgery.targets.costs import Cost
+from hlo_surgery.wording import bare
 
 # What a strategy or stage does, for those who have not read of it.
 WORDS = {
-    **{strategy.name: strategy.words for strategy in STRATEGIES},
-    "reweight": "the contraction once more, the examples weighted",
+    **choice.WORDS,
     "combine": "the statistic, from what was made of all gradients",
     "hoist": "a contraction of all steps of a loop at once, behind it, in place of its own",
     "stack": "what the steps of a loop make, put together",

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
+from hlo_surgery.plan import Plan, plan_table
 from hlo_surgery.report.drawing import keys
 from hlo_surgery.report.findings import Addition, Findings, additions, by_reason
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
@@ -24,8 +24,8 @@ from hlo_surgery.report.source_program import source_program
 from hlo_surgery.requests.request import request_by
 from hlo_surgery.rewriting.diagnostics import refused_outputs
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.rewriting.plan import Plan, plan_table, quantity
 from hlo_surgery.targets.costs import Cost, cost
+from hlo_surgery.wording import counted, quantity
 
 STYLE = """
 :root {

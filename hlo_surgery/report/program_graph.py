@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
 
-from hlo_surgery.dumps import counted
 from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.report.drawing import Box, curve, height_of, picture, table, text
+from hlo_surgery.plan import OutputPlan, Plan, site_cost
+from hlo_surgery.report.drawing import Box, curve, height_of, picture, text
 from hlo_surgery.report.findings import Addition, Findings, by_reason
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
-from hlo_surgery.rewriting.plan import OutputPlan, Plan, bare, quantity, site_cost
 from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.live_memory import highest
+from hlo_surgery.wording import bare, counted, quantity, table
 
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40

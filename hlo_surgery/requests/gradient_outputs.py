@@ -23,7 +23,7 @@ from hlo_surgery.requests.updated_arguments import (
     subtrees,
     updated_arguments,
 )
-from hlo_surgery.rewriting.plan import listing
+from hlo_surgery.wording import listing
 
 # By their numbers.
 Ports = Mapping[int, Port]

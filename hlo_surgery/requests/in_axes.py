@@ -14,7 +14,7 @@ from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.options import positive_integer
-from hlo_surgery.rewriting.plan import listing
+from hlo_surgery.wording import listing
 
 # How many different numbers of examples a message names.
 SIZES = 3

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypedDict
 
 import jax
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
+from hlo_surgery.wording import integer_of
 
 
 def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = None) -> Roofline:

@@ -1,7 +1,6 @@
 """Rewriting: from a module and a request to one with statistics, by calling the passes in order.
 
 pipeline             the six steps
-plan                 what is done for each gradient, as values that print
 results              the arrays of all statistics, and the trees that they are
 diagnostics          what is said at the call, as a warning or refusal
 cache                rewritten modules, and what was measured, on disk

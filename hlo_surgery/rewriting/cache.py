@@ -25,8 +25,8 @@ import jax
 
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.plan import Plan
 from hlo_surgery.requests.leaves import jax_options
-from hlo_surgery.rewriting.plan import Plan
 
 # What a version tells of: code that does not change while that stays the same.
 OWN = __name__.partition(".")[0]

@@ -25,9 +25,10 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.rewriting.analysed import Analysed, Roles
 from hlo_surgery.passes.rewriting.analysed import refused_outputs as undivided
+from hlo_surgery.plan import Plan
 from hlo_surgery.requests.gradient_outputs import is_inexact
 from hlo_surgery.requests.request import Request, private_statistics
-from hlo_surgery.rewriting.plan import Plan, listing
+from hlo_surgery.wording import listing
 
 # Between here and the line that asked lie only these.
 BETWEEN = tuple(f"{folder}/" for folder in (Path(__file__).parents[1], Path(jax.__file__).parent))

@@ -12,6 +12,7 @@ from hlo_surgery.frameworks.models import as_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import among_devices, run_as_function, running_here, telling
 from hlo_surgery.module import Module
+from hlo_surgery.plan import Plan
 from hlo_surgery.public_function import Function, public
 from hlo_surgery.requests.leaves import (
     as_returned,
@@ -28,7 +29,6 @@ from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call, Opt
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
 from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
-from hlo_surgery.rewriting.plan import Plan
 from hlo_surgery.rewriting.results import shardings_of, tree_of
 from hlo_surgery.statistics.derived import Derived
 from hlo_surgery.statistics.weighted import Relation, sensitivity

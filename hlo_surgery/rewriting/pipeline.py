@@ -21,7 +21,7 @@ from hlo_surgery.passes.normalise.out_of_scope import mesh_size
 from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
-from hlo_surgery.passes.strategies.choice import WAYS
+from hlo_surgery.passes.strategies.choice import WAYS, WORDS
 from hlo_surgery.passes.strategies.einsums.fused import FUSED
 from hlo_surgery.passes.strategies.gradient_costs import (
     PLATFORMS,
@@ -29,6 +29,7 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     plain_seconds,
 )
 from hlo_surgery.passes.terms.ragged import crossed
+from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -50,7 +51,6 @@ from hlo_surgery.rewriting.diagnostics import (
     warn_of_constants,
     warn_of_unnamed,
 )
-from hlo_surgery.rewriting.plan import OutputPlan, Plan
 from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
 from hlo_surgery.statistics.derived import Derived, Statistics, is_about_mean, measures_of
@@ -232,7 +232,9 @@ def explain_module(
 
 
 def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
-    """The six steps, on the module in place."""
+    """The six steps, on the module in place: 1 and 2 are `analyse`, 3 to 5 are `_computed`, and
+    `finished` makes main return the results.
+    """
     measures = [m for statistic in request.statistics.values() for m in measures_of(statistic)]
     module = analyse(code, roles_of(request), names, reweights(request), measures)
     _refuse_unprotected(module, request)
@@ -262,13 +264,16 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         tuple(module.trusted),
         unmarked=unsaid,
         seconds=seconds,
+        words=WORDS,
     )
 
 
 def _computed(
     module: Analysed, request: Request, names: Sequence[str]
 ) -> tuple[list[Answer], list[Value]]:
-    """What was chosen for each gradient, and loss, and the values of all statistics."""
+    """What was chosen for each gradient, and loss, and the values of all statistics. What makes
+    these of the measures, `results`, is called back while the new code is traced.
+    """
     measures = [_measures(request)] * len(request.gradients)
     losses = [[PerExampleGradients()]] * len(request.losses)
     asking = Asking(

@@ -23,10 +23,10 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import keystr
 
-from hlo_surgery.dumps import integer_of
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
+from hlo_surgery.wording import integer_of
 
 Number = float | Array
 Arrays = list[Array]

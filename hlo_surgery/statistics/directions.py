@@ -13,7 +13,7 @@ from jax import Array
 
 from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.ir.constants import summable, wide_dtype, widened
-from hlo_surgery.passes.measures.measures import Defined, Gram, Phi, Taking
+from hlo_surgery.passes.measures.measures import Defined, Gram, Phi, TakingCost
 from hlo_surgery.passes.measures.moments import SUMS, Join
 from hlo_surgery.statistics.derived import Arrays, Derived, Found, Groups, integer
 from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms
@@ -42,10 +42,10 @@ class SumOf(Defined):
         """The function of it."""
         return summable(self.function(widened(gradient)))
 
-    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+    def taking(self, kind: jax.ShapeDtypeStruct) -> TakingCost:
         """What it returns is held until it is summed, as that of a contraction is."""
         made = jax.eval_shape(lambda gradient: self.each(gradient, None), kind)
-        return Taking(held=made.size * made.dtype.itemsize)
+        return TakingCost(held=made.size * made.dtype.itemsize)
 
     def whole(self, taken: Array, count: Any) -> Array:
         """The sum."""

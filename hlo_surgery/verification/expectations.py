@@ -13,8 +13,8 @@ import numpy as np
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.constants import wide_dtype
 from hlo_surgery.passes.measures.measures import MeanOf, OfPositions, PerExampleGradients, Variance
+from hlo_surgery.plan import Plan
 from hlo_surgery.requests.request import Request, labels_of
-from hlo_surgery.rewriting.plan import Plan
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
 from hlo_surgery.verification.found import Stacked, moved, ways_of
 from hlo_surgery.verification.inputs import Order, with_zeros

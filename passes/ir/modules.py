@@ -212,6 +212,11 @@ def _kept(attributes: Any) -> ir.Attribute:
 MARK = re.compile(r"placed_(\d+)_(\d+)")
 
 
+def marks(op: Operation) -> list[str]:
+    """The names of the attributes that are marks."""
+    return [name for name in mlir.attribute_names(op) if MARK.fullmatch(name)]
+
+
 def unmarked(op: Operation) -> dict[str, object]:
     """The op's attributes but for marks: what it computes. Of complex constants it is their text,
     since the bindings cannot hold them.

@@ -41,7 +41,7 @@ from hlo_surgery.passes.loops.loop_sums import (
     stacked,
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.epilogue import Link, epilogue
+from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
 from hlo_surgery.passes.terms.steps import Axes, Known, Step
 
@@ -100,19 +100,19 @@ class Term:
     """A contraction in a loop's body, and the ops behind it, which take `others` beside."""
 
     site: Step
-    links: Sequence[Link]
+    readings: Sequence[Reading]
 
     @property
     def others(self) -> list[Value]:
         """What the ops between take beside it."""
-        return [v for link in self.links for v in link.others]
+        return [v for each in self.readings for v in each.others]
 
     def of(self, operands: Sequence[jax.Array], known: Known) -> jax.Array:
         """The contraction of these operands, and what lies behind it."""
         (made,) = cast(Raised, raise_op(self.site.op))(*operands)
-        for link in self.links:
-            taken = [made if i in link.sums else known[v] for i, v in enumerate(link.op.operands)]
-            (made,) = cast(Raised, raise_op(link.op))(*taken)
+        for each in self.readings:
+            taken = [made if i in each.sums else known[v] for i, v in enumerate(each.op.operands)]
+            (made,) = cast(Raised, raise_op(each.op))(*taken)
         return made
 
 
@@ -190,13 +190,13 @@ def _stacks(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
 
 def _term(axes: Axes, body: Any, value: Value) -> Term | None:
     """A contraction over the examples behind moves and scales that are the same at each step."""
-    made, links = epilogue(axes, value)
+    made, readings = epilogue(axes, value)
     op = mlir.defining_operation(made)
     if op is None or not axes.sums(made) or not _is_hoistable(op):
         return None
     if op.block != body or all(example_axis(axes, v) is None for v in op.operands):
         return None
-    term = Term(gradient_step(axes, op), links)
+    term = Term(gradient_step(axes, op), readings)
     in_rows = all(axis is None or isinstance(axis, PerExample) for _, axis in term.site.inputs)
     beside = [*term.others, *(v for v, axis in term.site.inputs if axis is None)]
     return term if in_rows and not any(_is_of(v, body) for v in beside) else None

@@ -1,4 +1,4 @@
-"""Lift values: given Summed results of loops and branches, all examples' own, [B, *shape], beside.
+"""Lift values: beside a sum that a loop or branch makes, every example's own, [B, *shape].
 
     %r = while (%c = %zero) { %n = add %c, %site }
         =>  a second carry, [B, *shape], to which each example adds alone
@@ -26,7 +26,7 @@ ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)
 
 
 def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> None:
-    """Lift every Summed value that the outputs of a block rest on and that a loop or branch makes.
+    """Lift every sum over the examples that a loop or branch makes and a block's outputs rest on.
 
     Loops and branches are rebuilt with more results, and `axes` knows the lifted version of each.
     """

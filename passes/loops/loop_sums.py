@@ -35,7 +35,7 @@ from hlo_surgery.passes.emit.splice import STACK, Replacement, Scope, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
-from hlo_surgery.passes.terms.epilogue import Link, epilogue
+from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.steps import Axes
 
 
@@ -187,14 +187,14 @@ class Scan:
     dim: int
     index: Value
     steps: int
-    behind: Sequence[Link] = ()
+    behind: Sequence[Reading] = ()
 
 
 def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
-    stack, links = epilogue(axes, gradient)
+    stack, readings = epilogue(axes, gradient)
     scan = scanned_carry(axes, stack)
-    return scan and replace(scan, behind=links)
+    return scan and replace(scan, behind=readings)
 
 
 def scanned_carry(axes: Axes, stack: Value) -> Scan | None:

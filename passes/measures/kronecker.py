@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Known, OfPositions, stacks_as_it_is
+from hlo_surgery.passes.measures.measures import OfPositions, stacks_as_it_is
 from hlo_surgery.passes.measures.moments import MEANS, Join, squared_magnitude
-from hlo_surgery.passes.terms.epilogue import Link
-from hlo_surgery.passes.terms.steps import GradientSlice
+from hlo_surgery.passes.terms.epilogue import Reading
+from hlo_surgery.passes.terms.steps import Given, GradientSlice
 
 Form = Literal["expand", "reduce"]
 Side = Literal["left", "right"]
@@ -115,10 +115,10 @@ class KroneckerFactor(OfPositions):
     side: Side
     form: Form
 
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+    def is_stackable(self, behind: Sequence[Reading], write: Operation) -> bool:
         """Where slices are stacked one behind the other, as they are."""
         return stacks_as_it_is(behind, write)
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
         """The stack of the slices' factors, [steps, ...]."""
         return stack

@@ -10,7 +10,7 @@ examples has it; other strategies compute it from less.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -34,18 +34,18 @@ from hlo_surgery.passes.measures.moments import (
 )
 from hlo_surgery.passes.terms.epilogue import (
     Does,
-    Link,
     Phi,
+    Reading,
     keeps_norms,
     moved_statistic,
     only_moves,
 )
 from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
-from hlo_surgery.passes.terms.steps import GradientSlice, Input
+from hlo_surgery.passes.terms.steps import Given, GradientSlice
 
 
 @dataclass(frozen=True)
-class Taking:
+class TakingCost:
     """`flops` of contractions and `held` bytes of results for each example; `drawn`: bytes that are
     made once for all examples taken at a time, as random signs are.
     """
@@ -54,11 +54,10 @@ class Taking:
     held: int = 0
     drawn: int = 0
 
-    def __add__(self, other: "Taking") -> "Taking":
-        return Taking(self.flops + other.flops, self.held + other.held, self.drawn + other.drawn)
-
-
-Known = Mapping[Input, jax.Array]
+    def __add__(self, other: "TakingCost") -> "TakingCost":
+        return TakingCost(
+            self.flops + other.flops, self.held + other.held, self.drawn + other.drawn
+        )
 
 
 class Measure:
@@ -74,21 +73,21 @@ class Measure:
         """What is joined: the measure of a part, if need be with the mean of its gradients."""
         return found
 
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+    def is_stackable(self, behind: Sequence[Reading], write: Operation) -> bool:
         """Whether a loop that stacks gradients can stack this of its updates; `write`: the op that
         stacks them, `behind`: what moves and scales the stack.
         """
         return False
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
         """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
         raise NotImplementedError
 
 
-def stacks_as_it_is(behind: Sequence[Link], write: Operation) -> bool:
+def stacks_as_it_is(behind: Sequence[Reading], write: Operation) -> bool:
     """Whether a loop stacks slices one behind the other, and nothing is done to the stack."""
     whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
-    return all(link.does is Does.PASSES for link in behind) and [*part] == [1, *whole[1:]]
+    return all(each.does is Does.PASSES for each in behind) and [*part] == [1, *whole[1:]]
 
 
 class OfPositions(Measure):
@@ -128,9 +127,9 @@ class Defined(Measure, ABC):
     def whole(self, taken: Any, count: Any) -> jax.Array:
         """The measure, from the sum over the `count` real examples, or from rows, 0 for padding."""
 
-    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+    def taking(self, kind: jax.ShapeDtypeStruct) -> TakingCost:
         """What `each` costs of a gradient of this kind, where that is more than reading it."""
-        return Taking()
+        return TakingCost()
 
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
@@ -195,15 +194,15 @@ class MeanOf(Defined):
         """A count-th of the sum."""
         return taken / count
 
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+    def is_stackable(self, behind: Sequence[Reading], write: Operation) -> bool:
         """What scales the gradient scales phi, where that factors."""
         return only_moves(behind) or self.factors(behind[-1].made)
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
         """Moved as the gradient is, and scaled by phi of what that is scaled by."""
         dtype = wide_dtype(dtype_of(made))
         phi = precise_phi(self.phi, dtype)
-        return moved_statistic(tail, {made: stack}, known, phi, dtype)
+        return moved_statistic(tail, {made: stack}, given, phi, dtype)
 
 
 def _itself(gradient: jax.Array) -> jax.Array:
@@ -240,14 +239,14 @@ class Variance(Defined):
         square, off = taken
         return central_moment(square / count, off / count)
 
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+    def is_stackable(self, behind: Sequence[Reading], write: Operation) -> bool:
         """What scales the gradient scales its variance by the square."""
         return True
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
         """Moved as the gradient is, and scaled by the square of what that is scaled by."""
         dtype, nothing = wide_dtype(dtype_of(made)), jnp.zeros_like
-        return moved_statistic(tail, {made: stack}, known, squared_magnitude, dtype, nothing)
+        return moved_statistic(tail, {made: stack}, given, squared_magnitude, dtype, nothing)
 
 
 @dataclass(frozen=True)
@@ -272,11 +271,11 @@ class Norms(RowMeasure):
         row = widened(gradient)[None]
         return norms_of_rows(row, self.ord, branches=False)[0]
 
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+    def is_stackable(self, behind: Sequence[Reading], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""
         return keeps_norms(behind)
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
         """From the norms of all slices, [steps, B]."""
         return joint_norm(list(stack), self.ord)
 

@@ -23,9 +23,9 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Known, RowMeasure, Taking, stacks_as_it_is
-from hlo_surgery.passes.terms.epilogue import Link
-from hlo_surgery.passes.terms.steps import Dims, GradientSlice
+from hlo_surgery.passes.measures.measures import RowMeasure, TakingCost, stacks_as_it_is
+from hlo_surgery.passes.terms.epilogue import Reading
+from hlo_surgery.passes.terms.steps import Dims, Given, GradientSlice
 
 WORD_BITS = 32
 # So many are constants of the program, a byte each: to draw them, a TPU takes longer than for a
@@ -88,9 +88,9 @@ class Projected(RowMeasure):
         found = jnp.matmul(left.T, matrix, precision="highest")
         return jnp.matmul(found, right, precision="highest") / self.k
 
-    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+    def taking(self, kind: jax.ShapeDtypeStruct) -> TakingCost:
         """The contraction with the first factor."""
-        return Taking(flops=2 * kind.size * self.k)
+        return TakingCost(flops=2 * kind.size * self.k)
 
     def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
         """Of the elements along these of a gradient's dimensions, products of signs, [elements, k],
@@ -107,7 +107,7 @@ class Projected(RowMeasure):
                 found = (found[:, None] * own).reshape(-1, self.k)
         return found
 
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+    def is_stackable(self, behind: Sequence[Reading], write: Operation) -> bool:
         """Where a stack of slices, one behind the other, is split into factors as its slices are,
         or into steps and slices.
         """
@@ -115,7 +115,7 @@ class Projected(RowMeasure):
         alike = sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
         return stacks_as_it_is(behind, write) and alike
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
         """From the projections of all slices, [steps, B, ...]."""
         whole = mlir.shape(made)
         steps = self.signs(whole, (0,)).astype(stack.dtype)
@@ -149,10 +149,10 @@ class DenselyProjected(RowMeasure):
         total, _ = jax.lax.scan(add, zeros, jnp.arange(len(blocks)))
         return total / math.sqrt(self.k)
 
-    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+    def taking(self, kind: jax.ShapeDtypeStruct) -> TakingCost:
         """The contraction, and the signs: as many examples as are at hand share them."""
         signs = kind.size * self.k
-        return Taking(flops=2 * signs, drawn=signs * SIGN_BYTES)
+        return TakingCost(flops=2 * signs, drawn=signs * SIGN_BYTES)
 
 
 def sides(shape: Sequence[int]) -> tuple[Dims, Dims]:

@@ -29,7 +29,7 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
-from hlo_surgery.passes.ir.modules import MARK, is_annotation, meshes
+from hlo_surgery.passes.ir.modules import MARK, is_annotation, marks, meshes
 from hlo_surgery.passes.ir.traits import flag
 
 MANUAL = "sdy.manual_computation"
@@ -157,11 +157,6 @@ def put_back(module: Module) -> None:
 def mesh_size(module: Module) -> int:
     """Of how many devices the largest mesh is that a module names; 1 where it names none."""
     return max((math.prod(axes.values()) for _, axes, _ in meshes(module)), default=1)
-
-
-def marks(op: Operation) -> list[str]:
-    """The names of the attributes that are marks."""
-    return [name for name in mlir.attribute_names(op) if MARK.fullmatch(name)]
 
 
 def _mark(value: Value, sharding: ir.Attribute) -> None:

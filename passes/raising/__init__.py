@@ -1,4 +1,11 @@
-"""Raising: StableHLO ops as JAX functions, one rule an op, so that `vmap` and `scan` take them."""
+"""Raising: StableHLO ops as JAX functions, one rule an op, so that `vmap` and `scan` take them.
+
+raise_op       the table; elementwise ops, ops that move elements, and ops without operands
+contractions   products, convolutions, reductions
+indexing       gather, scatter, dynamic slices
+leading_dims   the same op with dimensions in front
+call_op        any op without a rule, as it is
+"""
 
 from hlo_surgery.passes.raising import contractions, indexing, raise_op
 

@@ -13,7 +13,7 @@ from hlo_surgery.passes.emit.export import carry
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir
-from hlo_surgery.passes.normalise.out_of_scope import marks
+from hlo_surgery.passes.ir.modules import marks
 from hlo_surgery.passes.raising.raise_op import Raised
 
 

@@ -37,7 +37,7 @@ from hlo_surgery.passes.normalise.devices import call_on_each
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.out_of_scope import put_back
 from hlo_surgery.passes.structure.unification import Ragged
-from hlo_surgery.passes.terms.epilogue import Does, Link
+from hlo_surgery.passes.terms.epilogue import Does, Reading
 from hlo_surgery.passes.terms.ragged import find_owners
 from hlo_surgery.passes.terms.steps import Axes
 
@@ -186,9 +186,9 @@ def _are_stackable(module: Analysed, measures: Sequence[Measure]) -> bool:
     steps = find_microbatches(module.axes, module.gradients)
     outer = [scanned_gradient(module.axes, value) for value in module.gradients]
     inner = [scanned_gradient(steps.axes, v) for v in steps.nest[-1].values] if steps else []
-    links = [(scan, scan.behind) for scan in outer if scan]
-    links += [(s, [*s.behind, Link(s.write, (1,), Does.SCALES)]) for s in inner if s]
-    return all(m.is_stackable(behind, scan.write) for scan, behind in links for m in measures)
+    stacks = [(scan, scan.behind) for scan in outer if scan]
+    stacks += [(s, [*s.behind, Reading(s.write, (1,), Does.SCALES)]) for s in inner if s]
+    return all(m.is_stackable(behind, scan.write) for scan, behind in stacks for m in measures)
 
 
 def _keep_what_concerns(module: Analysed) -> None:

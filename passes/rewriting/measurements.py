@@ -22,7 +22,8 @@ from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
 from hlo_surgery.passes.strategies.lift import Function, along_by_example, sum_over_examples
 from hlo_surgery.passes.strategies.reweight_examples import is_exact_in_float32, reweighted
 from hlo_surgery.passes.strategies.square_operands import is_squarable, weighted_squares
-from hlo_surgery.passes.strategies.strategy import Chosen, Examples, Known, Measured, is_precise
+from hlo_surgery.passes.strategies.strategy import Chosen, Examples, Measured, is_precise
+from hlo_surgery.passes.terms.steps import Known
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from hlo_surgery.passes.strategies.strategy import (
     Chosen,
     Computed,
     Examples,
-    Known,
     Measured,
     Task,
     is_precise,
@@ -39,7 +38,7 @@ from hlo_surgery.passes.terms.slice_functions import (
     is_short_ranged,
     is_widenable,
 )
-from hlo_surgery.passes.terms.steps import Axes, GradientSlice
+from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Known
 
 Finish = Callable[[Measurements], Sequence[jax.Array]]
 

@@ -21,16 +21,8 @@ from hlo_surgery.passes.emit.splice import Scope
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Chosen,
-    Computed,
-    Examples,
-    Known,
-    Strategy,
-    Task,
-)
-from hlo_surgery.passes.terms.steps import GradientSlice, Place, Split, Step
+from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Examples, Strategy, Task
+from hlo_surgery.passes.terms.steps import GradientSlice, Known, Place, Split, Step
 
 # What values of the module are in; of anything else two are the same if they are equal.
 HOLDING = Asked, Chosen, Task, Examples, GradientSlice, Step, Split, Place

@@ -22,13 +22,13 @@ from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
-    Known,
     Strategy,
     Task,
     Weighting,
     taken,
 )
 from hlo_surgery.passes.terms.site_functions import scatters_onto
+from hlo_surgery.passes.terms.steps import Known
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.
@@ -41,6 +41,11 @@ SHORTCUTS: tuple[Strategy, ...] = (
     FUSED,
 )
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
+# What each does, and what is made of sums with weights, which no row of the table is.
+WORDS = {
+    **{strategy.name: strategy.words for strategy in STRATEGIES},
+    "reweight": "contracted again, the examples weighted",
+}
 # What can be asked for.
 WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
 

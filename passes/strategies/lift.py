@@ -30,7 +30,7 @@ from hlo_surgery.passes.measures.measures import (
     Measure,
     Norms,
     Phi,
-    Taking,
+    TakingCost,
     summed_rows,
 )
 from hlo_surgery.passes.measures.moments import without_padding
@@ -48,7 +48,6 @@ from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
-    Known,
     Measured,
     Strategy,
     Task,
@@ -59,6 +58,7 @@ from hlo_surgery.passes.strategies.strategy import (
 )
 from hlo_surgery.passes.terms.scaling import norms_of_rows
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, jointly, over_examples
+from hlo_surgery.passes.terms.steps import Known
 
 
 def lifted_gradients(function: SliceFunction, known: Known, size: int) -> jax.Array:
@@ -101,7 +101,7 @@ def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
     kinds = {type(m) for m in measures}
     squared_there = device.fuses_lifted and counts.held <= device.fused_sum
     again = Gram in kinds or (Norms in kinds and not squared_there)
-    return alone and not again and taken(task, measures) == Taking()
+    return alone and not again and taken(task, measures) == TakingCost()
 
 
 def _is_fused(counts: Counts, device: Roofline) -> bool:
@@ -159,7 +159,7 @@ LIFT = Strategy(
     _applies,
     _predict,
     one_by_one(_emit),
-    words="each example's own gradient, all at once",
+    words="each example's gradient, all at once",
 )
 
 
@@ -269,7 +269,7 @@ LOOP = Strategy(
     _loops,
     _predict_loop,
     _emit_loop,
-    words="each example's own gradient, a few at a time in a loop",
+    words="each example's gradient, a few at a time",
     together=_groups,
 )
 

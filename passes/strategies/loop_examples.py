@@ -15,13 +15,13 @@ from jax import lax
 
 from hlo_surgery.passes.emit.rebuild import counted_loop
 from hlo_surgery.passes.strategies.gradient_costs import Schedule
-from hlo_surgery.passes.strategies.strategy import Known
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
     example_positions,
     exposed_examples,
     from_exposed,
 )
+from hlo_surgery.passes.terms.steps import Known
 
 # What is summed over the examples, and what is stacked, of one gradient, or several: arrays.
 Take = Callable[..., tuple[Any, Any]]

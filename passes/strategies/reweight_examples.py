@@ -21,11 +21,19 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, integers, is_linear, ops_of, sums
 from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.strategies.strategy import Known
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.site_functions import laid_along_split
 from hlo_surgery.passes.terms.slice_functions import raise_wide
-from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Lifted, Split, Step, is_made
+from hlo_surgery.passes.terms.steps import (
+    Axis,
+    GradientSlice,
+    Input,
+    Known,
+    Lifted,
+    Split,
+    Step,
+    is_made,
+)
 
 # Of what these make, every element has a product with each example's weight in it.
 REACHING = ops_of(Kind.MOVES) | {

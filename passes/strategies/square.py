@@ -18,7 +18,8 @@ from hlo_surgery.passes.strategies.square_operands import (
     is_squarable,
     squared_mean,
 )
-from hlo_surgery.passes.strategies.strategy import Asked, Known, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.terms.steps import Known
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -61,5 +62,5 @@ SQUARE = Strategy(
     _applies,
     _predict,
     each_measure(_emit),
-    words="the contraction once more, of its operands each with the function applied",
+    words="contracted again, phi of operands",
 )

@@ -38,7 +38,7 @@ from hlo_surgery.passes.strategies.reweight_examples import (
     weighted_site,
     widened_numbers,
 )
-from hlo_surgery.passes.strategies.strategy import Known, Task
+from hlo_surgery.passes.strategies.strategy import Task
 from hlo_surgery.passes.terms.contract_monomials import balanced
 from hlo_surgery.passes.terms.epilogue import Does, moved_statistic, reading_of, tail_powers
 from hlo_surgery.passes.terms.monomials import Dims, paired_dims
@@ -47,6 +47,7 @@ from hlo_surgery.passes.terms.steps import (
     Axis,
     Contracted,
     GradientSlice,
+    Known,
     Split,
     Step,
     contracted,

@@ -16,7 +16,13 @@ import jax.numpy as jnp
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Defined, Measure, PerExampleGradients, Phi, Taking
+from hlo_surgery.passes.measures.measures import (
+    Defined,
+    Measure,
+    PerExampleGradients,
+    Phi,
+    TakingCost,
+)
 from hlo_surgery.passes.measures.moments import Padding
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import (
@@ -33,9 +39,7 @@ from hlo_surgery.passes.terms.slice_functions import (
     narrowest,
     slice_function,
 )
-from hlo_surgery.passes.terms.steps import GradientSlice
-
-Known = Mapping[Value, jax.Array]
+from hlo_surgery.passes.terms.steps import GradientSlice, Known
 
 
 @dataclass(frozen=True)
@@ -178,8 +182,8 @@ class Strategy:
     `applies`: whether it makes a measure of a gradient exactly; `predict`: what it takes for these
     measures beside the plain gradient; `emit`: JAX code for what is asked of several gradients, a
     result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it,
-    given what making each example's own gradient takes; `words`: what it does, for those who have
-    not read of it; `together`: which gradients it emits as one, by number.
+    given what making each example's own gradient takes; `words`: what it does, in a few words, as
+    plans and reports print it; `together`: which gradients it emits as one, by number.
     """
 
     name: str
@@ -256,11 +260,11 @@ def in_own_dtype(task: Task, measured: Measured) -> Measured:
     }
 
 
-def taken(task: Task, measures: Sequence[Measure]) -> Taking:
+def taken(task: Task, measures: Sequence[Measure]) -> TakingCost:
     """Of one example's gradient, all measures together."""
     value = task.sliced.value
     kind = jax.ShapeDtypeStruct(mlir.shape(value), dtype_of(value))
-    return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), Taking())
+    return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), TakingCost())
 
 
 def taking_seconds(task: Task, measures: Sequence[Measure], times: int) -> float:

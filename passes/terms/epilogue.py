@@ -47,7 +47,7 @@ class Does(Enum):
 
 
 @dataclass(frozen=True)
-class Link:
+class Reading:
     """An op that takes sums, its operands at these positions, and what it does to them."""
 
     op: Operation
@@ -84,39 +84,39 @@ class Link:
         return all(p >= 0 for name in edges for p in integers(self.op, name))
 
 
-def only_moves(links: Sequence[Link]) -> bool:
+def only_moves(readings: Sequence[Reading]) -> bool:
     """Whether no element is changed."""
-    return not any(link.scales for link in links)
+    return not any(read.scales for read in readings)
 
 
-def keeps_norms(links: Sequence[Link]) -> bool:
+def keeps_norms(readings: Sequence[Reading]) -> bool:
     """Whether no element is changed, dropped or repeated."""
-    return only_moves(links) and all(link.keeps_elements for link in links)
+    return only_moves(readings) and all(read.keeps_elements for read in readings)
 
 
-def reading(op: Operation, sums: Sequence[int]) -> Link | None:
-    """What an op does to sums, its operands at these positions; None if more than a link may."""
+def reading(op: Operation, sums: Sequence[int]) -> Reading | None:
+    """What an op does to sums, its operands at these positions; None if it is more than that."""
     does = _does(op, sums)
-    return Link(op, tuple(sums), does) if does else None
+    return Reading(op, tuple(sums), does) if does else None
 
 
-def reading_of(step: Step, made: Container[Value]) -> Link | None:
+def reading_of(step: Step, made: Container[Value]) -> Reading | None:
     """What a step behind the sites does to the sums that steps in front have `made`."""
     sums = [i for i, (value, _) in enumerate(step.inputs) if value in made]
     return reading(step.op, sums)
 
 
-def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Link]]:
-    """Where a sum comes from, and the links from there, each of one sum, in order."""
-    links: list[Link] = []
+def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Reading]]:
+    """Where a sum comes from, and how the ops from there read, each of one sum, in order."""
+    readings: list[Reading] = []
     source = behind_barriers(value)
-    while (link := _last_link(axes, source)) is not None:
-        links.insert(0, link)
-        source = behind_barriers(link.op.operands[link.sums[0]])
-    return source, links
+    while (read := _last_reading(axes, source)) is not None:
+        readings.insert(0, read)
+        source = behind_barriers(read.op.operands[read.sums[0]])
+    return source, readings
 
 
-def _last_link(axes: Axes, value: Value) -> Link | None:
+def _last_reading(axes: Axes, value: Value) -> Reading | None:
     op = mlir.defining_operation(value)
     if op is None or not axes.sums(value):
         return None
@@ -172,14 +172,14 @@ def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, jax.Array]:
     """
     found: dict[Value, jax.Array] = {}
     for step in sliced.tail:
-        link = reading_of(step, sliced.made)
-        if link is None or link.does is not Does.SCALES:
+        read = reading_of(step, sliced.made)
+        if read is None or read.does is not Does.SCALES:
             continue
         scale = next(jnp.abs(widened(given[key])) for key in step.inputs if key in given)
-        if link.divides:
-            found[link.made] = -exponent_of(jnp.min(scale, initial=jnp.inf))
+        if read.divides:
+            found[read.made] = -exponent_of(jnp.min(scale, initial=jnp.inf))
         else:
-            found[link.made] = exponent_of(jnp.max(scale, initial=0))
+            found[read.made] = exponent_of(jnp.max(scale, initial=0))
     return found
 
 
@@ -199,14 +199,14 @@ def moved_statistic(
     """
     known, powers = dict(statistics), powers or {}
 
-    def behind(link: Link, value: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
-        match link.does:
+    def behind(read: Reading, value: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
+        match read.does:
             case Does.NEGATES:
                 return value * phi(jnp.asarray(-1, dtype))
             case Does.SCALES:
-                return _scaled(value, others[0], phi, link.divides)
+                return _scaled(value, others[0], phi, read.divides)
             case Does.MOVES | Does.PADS:
-                moved = moving(link.op)
+                moved = moving(read.op)
                 assert moved is not None
                 # A pad puts numbers beside the gradients of which phi has not been taken yet.
                 padding = [(of_padding or phi)(x).astype(value.dtype) for x in others]
@@ -215,16 +215,16 @@ def moved_statistic(
                 return value
 
     for step in sliced.tail:
-        link = reading_of(step, known)
-        assert link is not None
+        read = reading_of(step, known)
+        assert read is not None
         others = [
-            given[key].astype(dtype) for i, key in enumerate(step.inputs) if i not in link.sums
+            given[key].astype(dtype) for i, key in enumerate(step.inputs) if i not in read.sums
         ]
-        if (power := powers.get(link.made)) is not None:
-            left = power if link.divides else -power
+        if (power := powers.get(read.made)) is not None:
+            left = power if read.divides else -power
             others = [times_power_of_two(scale, left) for scale in others]
-        value = known[step.inputs[link.sums[0]][0]]
-        known[link.made] = behind(link, value, others)
+        value = known[step.inputs[read.sums[0]][0]]
+        known[read.made] = behind(read, value, others)
     return known[sliced.value]
 
 

@@ -137,7 +137,8 @@ def _at_step(axes: Axes, around: Sequence[Operation], digit: Digit) -> Place:
 
 
 def gradient_slice(axes: Axes, output: Value) -> GradientSlice:
-    """The slice of an output that is Summed, or Shared or of single examples (then it is empty).
+    """The slice of an output that is a sum over the examples; of rows, or of what is Shared, it is
+    empty.
 
     It ends at sites and at values that are lifted already.
     """

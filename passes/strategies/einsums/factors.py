@@ -15,7 +15,7 @@ added as it is: nothing in a module tells the two apart.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, closure
 from hlo_surgery.passes.ir.traits import convolution_numbers, is_linear, scatter_numbers
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import WORD, Predicted
-from hlo_surgery.passes.strategies.strategy import Known, Task
+from hlo_surgery.passes.strategies.strategy import Task
 from hlo_surgery.passes.terms.convolutions import positions_of_convolution
 from hlo_surgery.passes.terms.scaling import (
     LOWEST,
@@ -45,7 +45,14 @@ from hlo_surgery.passes.terms.scaling import (
     traced_once,
 )
 from hlo_surgery.passes.terms.slice_functions import over_examples
-from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Input, Step, contracted
+from hlo_surgery.passes.terms.steps import (
+    Axes,
+    Given,
+    GradientSlice,
+    Known,
+    Step,
+    contracted,
+)
 
 SUMS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.scatter")
 SCALES = ("stablehlo.multiply", "stablehlo.divide")
@@ -95,7 +102,6 @@ def _is_owned(axes: Axes, value: Value) -> bool:
     return is_rows(axes.of(value))
 
 
-Given = Mapping[Input, jax.Array]
 Factors = tuple[jax.Array, jax.Array]
 
 

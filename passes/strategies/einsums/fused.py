@@ -49,7 +49,6 @@ from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
-    Known,
     Measured,
     Strategy,
     Task,
@@ -58,7 +57,7 @@ from hlo_surgery.passes.strategies.strategy import (
 from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
 from hlo_surgery.passes.terms.scaling import times_power_of_two
 from hlo_surgery.passes.terms.slice_functions import over_examples
-from hlo_surgery.passes.terms.steps import GradientSlice, Step, contracted
+from hlo_surgery.passes.terms.steps import GradientSlice, Known, Step, contracted
 
 # What makes an element of the elements at the same place, and what kernels have.
 ARITHMETIC = ("add", "sub", "mul", "div", "neg", "abs", "sign", "max", "min", "floor", "ceil")
@@ -346,5 +345,5 @@ FUSED = Strategy(
     _predict,
     one_by_one(_emit),
     _pays,
-    words="one kernel sums the gradient and phi of each example's, tile by tile",
+    words="one kernel for gradient and phi, tile by tile",
 )

@@ -32,13 +32,7 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     shares_of,
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Known,
-    Strategy,
-    Task,
-    each_measure,
-)
+from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.scaling import (
     from_scaled,
     product_of,
@@ -46,7 +40,7 @@ from hlo_surgery.passes.terms.scaling import (
     times_power_of_two,
     traced_once,
 )
-from hlo_surgery.passes.terms.steps import contracted
+from hlo_surgery.passes.terms.steps import Known, contracted
 
 # Sites that take two factors, or one, as they are.
 SINGLE = ("dot_general", "reduce")
@@ -183,5 +177,5 @@ GHOST = Strategy(
     _predict,
     each_measure(lambda asked, known, measure: TABLE[measure](asked, known, measure)),
     _pays,
-    words="norms from inner products of what the contraction sums, no gradient being made",
+    words="inner products of operands, no gradients made",
 )

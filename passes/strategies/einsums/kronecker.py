@@ -43,15 +43,8 @@ from hlo_surgery.passes.strategies.einsums.factors import (
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, sum_over_examples
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Chosen,
-    Known,
-    Strategy,
-    Task,
-    each_measure,
-)
-from hlo_surgery.passes.terms.steps import Dims
+from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Strategy, Task, each_measure
+from hlo_surgery.passes.terms.steps import Dims, Known
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -152,7 +145,7 @@ KRONECKER = Strategy(
     _applies,
     _predict,
     each_measure(_emit),
-    words="each operand of the contraction with itself, no gradient being made",
+    words="operands by themselves",
 )
 
 
@@ -285,5 +278,5 @@ PROJECT = Strategy(
     _predict_projection,
     each_measure(_emit_projections),
     _pays,
-    words="projections of what the contraction sums, no gradient being made",
+    words="operands by random signs",
 )

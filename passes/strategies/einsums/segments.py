@@ -41,14 +41,8 @@ from hlo_surgery.passes.strategies.einsums.einsums import first_unread, sides_of
 from hlo_surgery.passes.strategies.einsums.factors import distinct, factors_of, scaled_by, sum_at
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LOOP
-from hlo_surgery.passes.strategies.strategy import (
-    Asked,
-    Known,
-    Strategy,
-    Task,
-    each_measure,
-)
-from hlo_surgery.passes.terms.steps import GradientSlice, Split
+from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.terms.steps import GradientSlice, Known, Split
 
 TERM_HELP = "leave terms without examples, such as weight decay, to the optimizer"
 USES_HELP = (
@@ -188,5 +182,5 @@ SEGMENTS = Strategy(
     _predict,
     each_measure(_emit),
     _pays,
-    words="sums over each example's own rows",
+    words="sums of each example's own rows",
 )

@@ -6,25 +6,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from hlo_surgery.dumps import counted
 from hlo_surgery.passes.dataflow.kernels import Trusted
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
-from hlo_surgery.report.drawing import table
+from hlo_surgery.wording import bare, counted, duration, listing, quantity, table
 
-LISTED = 12
-# What strategies do, in three words.
-WORDS = {
-    "square": "operands squared first",
-    "ghost": "no gradients made",
-    "reweight": "contracted again, weighted",
-    "project": "operands by signs",
-    "kronecker": "operands by themselves",
-    "segments": "touched rows alone",
-    "fused": "one kernel each",
-    "lift": "all at once",
-    "loop": "a few at a time",
-}
 # What a table of plans tells of each gradient, behind its statistics: see `plan_row`.
 COLUMNS = ("sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
 
@@ -66,7 +52,7 @@ class Plan:
     `unnamed`: arguments with as many rows as there are examples that are not named as the batch's,
     which count as known to everybody. `seconds`: what the plain gradient is predicted to take,
     where predictions were held against measurements. `measured`: seconds of a call by strategy, the
-    one that was taken first, where `autotune` was asked for.
+    one that was taken first, where `autotune` was asked for. `words`: what each strategy does.
     """
 
     batch_size: int
@@ -80,6 +66,7 @@ class Plan:
     unmarked: tuple[Reason, ...] = ()
     seconds: float | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         taken = [f"{name}: {_counts(own)}" for name, own in self._taken().items()]
@@ -134,7 +121,7 @@ class Plan:
         timed = [f"{name} {duration(s).lstrip('+')}" for name, s in self.measured.items()]
         if timed:
             lines.append(f"measured: {', '.join(timed)}; {next(iter(self.measured))} is taken")
-        words = [f"{name}: {said}" for name, said in WORDS.items() if name in all]
+        words = [f"{name}: {said}" for name, said in self.words.items() if name in all]
         return [*lines, "; ".join(words)] if words else lines
 
     def _taken(self) -> dict[str, list[str]]:
@@ -217,34 +204,6 @@ def predicted_text(strategy: tuple[str, Predicted]) -> str:
     return f"{name} {duration(cost.seconds)}, {quantity(cost.temporaries)}B"
 
 
-def duration(seconds: float) -> str:
-    """Signed seconds with a unit: 1.234e-5 -> '+12.3 us'."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:+.3g} {unit}"
-    return f"{seconds / 1e-9:+.3g} ns"
-
-
 def site_text(site: SitePlan) -> str:
     """The op, its line, and its runs in a loop: 'stablehlo.dot_general at model.py:9, 12 times'."""
     return f"{site.op} at {site.where}" + (f", {site.trips} times" if site.trips > 1 else "")
-
-
-def listing(each: Sequence[str]) -> str:
-    """The first few of them, and how many more there are."""
-    more = len(each) - LISTED
-    return ", ".join(each[:LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def bare(op: str) -> str:
-    """The name of an op without its dialect: 'stablehlo.dot_general' -> 'dot_general'."""
-    return op.removeprefix("stablehlo.")
-
-
-def quantity(number: float) -> str:
-    """A number with a unit prefix: 12345 -> '12.3 k'."""
-    for prefix in ("", "k", "M", "G", "T"):
-        if number < 1000:
-            return f"{number:.3g} {prefix}"
-        number /= 1000
-    return f"{number:.3g} P"
