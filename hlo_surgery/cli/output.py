@@ -29,7 +29,7 @@ from hlo_surgery.dumps import counted
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.public_function import is_said, own_entries
-from hlo_surgery.rewriting.plan import COLUMNS, Plan, plan_row
+from hlo_surgery.rewriting.plan import Plan, plan_table
 from hlo_surgery.verification.tolerances import Verdict, notable
 
 SAME = """batch loss loss_reduction on_mixing is_real rows_per_example segments strategy
@@ -200,9 +200,7 @@ def print_ports(each: Mapping[str, Sequence[Port]]) -> None:
 
 def print_plan(plan: Plan) -> None:
     """What is done for each gradient, its sites with their source lines."""
-    statistics = list(plan.outputs[0].strategies)
-    rows = (plan_row(output, statistics) for output in plan.outputs)
-    table = made_table("", ("gradient", *statistics, *COLUMNS), rows)
+    table = made_table("", *plan_table(plan))
     if Console(width=UNBOUNDED).measure(table).maximum > console().width:
         print_text(str(plan))
         return

@@ -17,7 +17,7 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
-from hlo_surgery.report.drawing import keys
+from hlo_surgery.report.drawing import keys, table
 from hlo_surgery.report.findings import Addition, Findings, additions, by_reason
 from hlo_surgery.report.program_graph import line_costs, memory_chart, program_graph
 from hlo_surgery.report.source_program import source_program
@@ -162,7 +162,7 @@ def _head(title: str, found: Findings) -> str:
     if found.plan:
         plan = found.plan
         gradients = counted(len(plan.outputs), "gradient")
-        statistics = ", ".join(plan.outputs[0].strategies) if plan.outputs else ""
+        statistics = ", ".join(plan.outputs[0].strategies)
         left = "the others: " if found.refused else ""
         said += f" {left}{gradients} of {plan.head()}; {statistics}"
     return f'<h1>{escape(title)}</h1><p class="muted">{escape(said)}</p>'
@@ -184,7 +184,8 @@ def _plan(plan: Plan) -> Iterable[str]:
     yield "<h2>Plan</h2>"
     for each in plan.notes():
         yield f'<div class="notice given">{escape(each)}</div>'
-    yield f'<div class="tall">{plan_table(plan)}</div>'
+    plans = table(*plan_table(plan), numbers=("FLOP", "bytes"))
+    yield f'<div class="tall">{plans}</div>'
 
 
 def _graph(found: Findings) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What a person sees: reprs, signatures, tracebacks, and plans and refusals in a notebook."""
+"""What a person sees: reprs, signatures, tracebacks, and refusals in a notebook."""
 
 import inspect
 import traceback
@@ -70,23 +70,10 @@ def test_functions_modules_and_plans_are_shown_in_short():
     module, plan = f.module(1.0, X), hs.explain(f, 1.0, X)
     assert repr(module).startswith("<Module: ")
     assert repr(module).endswith(" => result, norms, squares/result>")
-    made = plan.outputs[0].strategies
-    said = f"norms: 1 {made['norms']}; squares: 1 {made['squares']}"
-    assert repr(plan) == f"<Plan: 4 examples; {said}>"
-    said = f"norms: {made['norms']}, squares: {made['squares']}"
-    assert repr(plan.outputs) == f"(<result: {said}>,)"
+    assert repr(plan).startswith("4 examples, loss reduced by mean")
 
 
-def test_a_notebook_shows_plans_and_refusals():
-    plan = hs.explain(
-        hs.grad(lambda w, x: mean(w["<b>"], x), statistics=hs.norms()), {"<b>": 1.0}, X
-    )
-    html = plan._repr_html_()
-    assert "<b>" not in html
-    assert "&lt;b&gt;" in html
-    assert html.count("<tr>") == 2
-    assert all(f">{name}</th>" in html for name in ("gradient", "norms", "sites"))
-    assert f">{plan.outputs[0].strategies['norms']}</td>" in html
+def test_a_notebook_shows_refusals():
     with pytest.raises(hs.Refusal) as refused:
         hs.grad(largest, statistics=hs.norms())(1.0, X)
     assert refused.value._repr_html_().startswith("<pre>")
