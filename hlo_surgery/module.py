@@ -31,7 +31,7 @@ from hlo_surgery.passes.ir.modules import called
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
 from hlo_surgery.public_function import public
-from hlo_surgery.rewriting.plan import Plan, listing
+from hlo_surgery.rewriting.plan import Plan
 
 # XLA and MLIR recurse over nested regions on a stack of fixed size.
 DEEPEST = 200
@@ -82,10 +82,6 @@ class Module:
         ports = [Port(name, *kind) for name, kind in zip(names, kinds, strict=True)]
         self.arguments = tuple(ports[: len(arguments)])
         self.outputs = tuple(ports[len(arguments) :])
-
-    def __repr__(self) -> str:
-        taken, made = ([port.name for port in ports] for ports in (self.arguments, self.outputs))
-        return f"<Module: {listing(taken)} => {listing(made)}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
         """Itself: nothing changes it."""

@@ -68,9 +68,6 @@ class Optimized:
         self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __repr__(self) -> str:
-        return f"<{getattr(self._fun, '__name__', 'a function')}, optimized>"
-
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's own result."""

@@ -12,7 +12,7 @@ import opcode
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import wraps
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -25,23 +25,19 @@ OWN = __name__.partition(".")[0]
 DIFFERENTIATES = f"{OWN}.frameworks.models"
 RAISE = opcode.opmap["RAISE_VARARGS"]
 KINDS = r"\b(MeanOf \| PerExampleGradients \| )?(Derived|MeanOf|PerExampleGradients)\b"
-# Of a call's arguments these are shown, where they are not longer.
-PLAIN, SHOWN = (str, int, float, bool), 40
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, for users. What a statistic was made by it remembers as its repr."""
-    makes_statistics = function.__module__.startswith(f"{OWN}.statistics.")
+    """The function, for users."""
 
     @wraps(function)
     def door(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            made: Any = function(*args, **kwargs)
+            return function(*args, **kwargs)
         except Exception as problem:
             if problem.__traceback__ and not _is_called_by_us(problem.__traceback__.tb_frame):
                 _hide_own_frames(problem)
             raise
-        return replace(made, written=_call(function, args, kwargs)) if makes_statistics else made
 
     vars(door)["__signature__"] = _short(function)
     return door
@@ -88,25 +84,6 @@ def _entries(entry: TracebackType | None) -> Iterator[TracebackType]:
 def _is_own(frame: FrameType, but: str = "") -> bool:
     name = str(frame.f_globals.get("__name__"))
     return name.partition(".")[0] == OWN and name != but
-
-
-def _call(function: Function, args: Any, kwargs: Any) -> str:
-    """The call, with what was left out: "norms(per='global', ord=2)"."""
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    bound.apply_defaults()
-    told = ", ".join(f"{name}={_value(value)}" for name, value in bound.arguments.items())
-    return f"{function.__name__}({told})"
-
-
-def _value(value: Any) -> str:
-    """What is short and no array, of which all would have to come from its device."""
-    from jax.tree import leaves
-
-    if callable(value):
-        return getattr(value, "__name__", "...")
-    is_plain = all(isinstance(x, PLAIN) or hasattr(x, "written") for x in leaves(value))
-    text = repr(value) if is_plain else "..."
-    return text if len(text) <= SHOWN else "..."
 
 
 class _Text(str):

@@ -74,9 +74,6 @@ class TrainStep:
     def _jitted(self) -> Any:
         return jax.jit(self._traced, static_argnums=(0, 1), donate_argnums=(2, 3))
 
-    def __repr__(self) -> str:
-        return f"<train step of {getattr(self.loss, '__name__', 'a loss')}>"
-
     @public
     def __call__(
         self, params: Any, opt_state: Any, *rest: Any, **named: Any

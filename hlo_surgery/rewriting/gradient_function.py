@@ -95,11 +95,6 @@ class WithStatistics:
         """Itself, as of any function."""
         return self
 
-    def __repr__(self) -> str:
-        asked = ", ".join(map(repr, self.asked_function.statistics.values()))
-        name = getattr(self.asked_function.fun, "__name__", "a loss")
-        return f"<gradient function of {name}, with {asked}>"
-
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""

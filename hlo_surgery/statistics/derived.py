@@ -246,9 +246,8 @@ class Derived:
     `least`: examples it is defined for; a batch of fewer is an error where it `refuses_fewer`, and
     else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
-    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `written`: the
-    call that made it. `by_example`: each of its arrays has a row for each example, which rests on
-    that one alone.
+    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `by_example`:
+    each of its arrays has a row for each example, which rests on that one alone.
     """
 
     name: str
@@ -268,11 +267,10 @@ class Derived:
     returns: Any = None
     of_tree: Callable[[Any], "Derived"] | None = None
     parts: type[Any] | None = None
-    written: str = ""
     by_example: bool = False
 
     def __repr__(self) -> str:
-        return self.written or self.name
+        return self.name
 
     def __post_init__(self) -> None:
         if isinstance(self.per, str) and self.per not in ("global", "parameter"):
