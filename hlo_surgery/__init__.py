@@ -66,8 +66,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found = public(found) if isfunction(found) else found
-        return found
+        globals()[name] = found
+        return public(found) if isfunction(found) else found
     close = get_close_matches(name, _HOMES, n=1, cutoff=0.75)
     meant = f"; did you mean {close[0]}?" if close else ""
     raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}{meant}")

@@ -30,7 +30,6 @@ from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.modules import called
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
-from hlo_surgery.public_function import public
 from hlo_surgery.rewriting.plan import Plan
 
 # XLA and MLIR recurse over nested regions on a stack of fixed size.
@@ -104,7 +103,6 @@ class Module:
     def _jitted(self, exported: export.Exported) -> Any:
         return jax.jit((anywhere(exported) if self.platform is None else exported).call)
 
-    @public
     def call(self, *arrays: Any) -> list[jax.Array]:
         """Run the module on its flat arguments. Raises ValueError where their number, shapes or
         dtypes differ, TypeError inside of `jax.jit`.

@@ -9,12 +9,14 @@ import dataclasses
 import json
 import logging
 import math
+import opcode
 import os
 import re
 import shlex
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 import jax
@@ -28,7 +30,6 @@ from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.public_function import is_said, own_entries
 from hlo_surgery.rewriting.plan import Plan, plan_table
 from hlo_surgery.verification.tolerances import Verdict, notable
 
@@ -115,14 +116,32 @@ def reported(as_json: bool) -> Generator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as problem:
-        if isinstance(problem, (ValueError, TypeError)) and is_said(problem):
+        if isinstance(problem, (ValueError, TypeError)) and _is_said(problem):
             _fail(f"error: {spelled(str(problem))}", WRONG_USE)
         _fail(_report(problem), INTERNAL)
 
 
+def _is_said(problem: Exception) -> bool:
+    """Whether this library raised it to tell its user something, or nobody had thought of it."""
+    *_, last = _entries(problem)
+    code = last.tb_frame.f_code.co_code
+    return _is_own(last) and code[last.tb_lasti] == opcode.opmap["RAISE_VARARGS"]
+
+
+def _entries(problem: Exception) -> Iterator[TracebackType]:
+    entry = problem.__traceback__
+    while entry is not None:
+        yield entry
+        entry = entry.tb_next
+
+
+def _is_own(entry: TracebackType) -> bool:
+    return str(entry.tb_frame.f_globals.get("__name__")).startswith("hlo_surgery.")
+
+
 def _report(problem: Exception) -> str:
     """What a bug is called, and the way to it through this library, in one line."""
-    entries = own_entries(problem)[-6:]
+    entries = list(filter(_is_own, _entries(problem)))[-6:]
     way = " > ".join(f"{Path(e.tb_frame.f_code.co_filename).name}:{e.tb_lineno}" for e in entries)
     what = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"internal error: {what} (at {way}); please report it, with the command and the module"

@@ -12,7 +12,7 @@ from hlo_surgery.frameworks.models import as_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import among_devices, run_as_function, running_here, telling
 from hlo_surgery.module import Module
-from hlo_surgery.public_function import Function, public
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import (
     as_returned,
     check_flags,
@@ -95,7 +95,6 @@ class WithStatistics:
         """Itself, as of any function."""
         return self
 
-    @public
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
         pytrees = as_pytrees((args, kwargs))
@@ -120,12 +119,10 @@ class WithStatistics:
     def _made(self, args: Any, kwargs: Any) -> Rewritten:
         return self._lookup(self.asked_function.call(as_pytrees((args, kwargs))))
 
-    @public
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
         return self._made(args, kwargs).plan
 
-    @public
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The strategy of each gradient for these arguments, a pytree like the gradient, such as
         {"w1": "square", "out": "lift"}, for each statistic; `hs.explain` says more.
@@ -137,7 +134,6 @@ class WithStatistics:
             {n: tree.unflatten(o.strategies[n] for o in outputs) for n in names}
         )
 
-    @public
     def sensitivity(self, relation: Relation | Any, *args: Any, **kwargs: Any) -> Any:
         """How far the clipped sum or mean moves at most, in L2, between batches of which one lacks
         an example ("add or remove one"), has another in its place ("replace one"), or has one that
@@ -161,7 +157,6 @@ class WithStatistics:
             {n: _sensitivity(s, n, relation, request) for n, s in bounded.items()}
         )
 
-    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
         return self._made(args, kwargs).module

@@ -103,7 +103,7 @@ def check_planning(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         own = [n for n, p in signature(function).parameters.items() if p.kind != p.VAR_KEYWORD]
         raise TypeError(
             f"{function.__name__} has no keyword {unknown[0]!r}; there are "
-            f"{', '.join([*own, *planning])}"
+            f"{', '.join(dict.fromkeys([*own, *planning]))}"
         )
     strategy = keywords.get("strategy", "auto")
     if strategy not in WAYS:
