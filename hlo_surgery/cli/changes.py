@@ -18,7 +18,6 @@ from hlo_surgery.cli.output import (
     printable,
     reported,
     spelled,
-    waiting,
 )
 from hlo_surgery.dumps import counted, write_atomically
 from hlo_surgery.report.findings import Addition, Findings, additions
@@ -49,8 +48,7 @@ def show_diff(
         module = read_module(file)
         if batch:
             options = options_of(batch, statistic, how)
-            with waiting("rewriting", json):
-                module = rewrite_module(module, **options)
+            module = rewrite_module(module, **options)
         found = additions(module)
         if not found and not batch:
             raise ValueError(f"{file} {NOT_REWRITTEN}")
@@ -109,8 +107,7 @@ def write_report(
         output_file(out, file, alone="a page")
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting and compiling", json):
-            found = _spelled(find(module, options))
+        found = _spelled(find(module, options))
         name = "stdin" if file == "-" else printable(Path(file).name)
         write_atomically(Path(out), page(name, found).encode())
         if json:

@@ -48,7 +48,6 @@ from hlo_surgery.cli.output import (
     quiet_without_gpu,
     reported,
     summarise,
-    waiting,
 )
 from hlo_surgery.cli.supervision import supervised
 from hlo_surgery.dumps import counted
@@ -105,8 +104,7 @@ def plan(
     with reported(json):
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting", json):
-            found = explain_module(module, **options)
+        found = explain_module(module, **options)
         if json:
             print_json({"plan": found})
         else:
@@ -138,12 +136,11 @@ def rewrite(
         _check_asked(only, batch, statistic)
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting", json):
-            if only:
-                rewritten = Module(mlir.clone(module.code))
-                folded = fold_squared_sums(rewritten.code)
-            else:
-                rewritten, folded = rewrite_module(module, **options), None
+        if only:
+            rewritten = Module(mlir.clone(module.code))
+            folded = fold_squared_sums(rewritten.code)
+        else:
+            rewritten, folded = rewrite_module(module, **options), None
         write_module(rewritten, out)
         if json:
             counts = {} if folded is None else {"folded": folded}
@@ -198,8 +195,7 @@ def run(
             output_file(out, file, inputs, alone="an npz archive")
         module = read_module(file)
         arrays = read_inputs(inputs, module.arguments, seed)
-        with waiting("compiling and running", json):
-            outputs = [np.asarray(output) for output in module.call(*arrays)]
+        outputs = [np.asarray(output) for output in module.call(*arrays)]
         if out is not None:
             write_arrays(out, dict(zip(output_names(module.outputs), outputs, strict=True)))
         summaries = summarise(module.outputs, outputs)
@@ -227,8 +223,7 @@ def verify(
         module = read_module(file)
         options = options_of(batch, statistic, how)
         arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
-        with waiting("rewriting, and running the original on copies of each example", json):
-            verdict = verify_module(module, **options, inputs=arrays, seed=seed)
+        verdict = verify_module(module, **options, inputs=arrays, seed=seed)
     if json:
         print_json(verdict)
     else:

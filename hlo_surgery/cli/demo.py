@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from hlo_surgery.cli.output import print_json, print_table, print_text, waiting
+from hlo_surgery.cli.output import print_json, print_table, print_text
 from hlo_surgery.dumps import counted
 from hlo_surgery.module import Module, load
 from hlo_surgery.rewriting.autotune import timed
@@ -163,8 +163,7 @@ def show_demo(as_json: bool) -> bool:
             f"The gradient of a batch with {' and '.join(STATISTICS)} of its examples", "bold"
         )
     for model in (mlp(), decoder_lm()):
-        with waiting(f"{model.name}: dump, rewrite, compile, run", as_json):
-            shown.append(demonstrate(model))
+        shown.append(demonstrate(model))
         if not as_json:
             _print_demonstration(shown[-1])
     equivalent = all(c.passes for d in shown for c in d.comparisons)

@@ -1,4 +1,4 @@
-"""How the commands speak: tables or JSON on stdout, errors and progress on stderr, exit codes.
+"""How the commands speak: tables or JSON on stdout, errors on stderr, exit codes.
 
 Spelling: what the library says of its keywords, in the words of the command line's options.
 """
@@ -154,14 +154,6 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 def _fail(message: str, code: int) -> None:
     print_text(message, "red", stderr=True)
     raise typer.Exit(code) from None
-
-
-@contextlib.contextmanager
-def waiting(what: str, as_json: bool) -> Generator[None]:
-    """A spinner on stderr while something takes long, on a terminal only."""
-    shown = console(stderr=True)
-    with shown.status(what) if shown.is_terminal and not as_json else contextlib.nullcontext():
-        yield
 
 
 def print_json(value: Any) -> None:

@@ -1,7 +1,6 @@
 """A gradient function with statistics: rewritten as often as it is needed, and called."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -26,7 +25,7 @@ from hlo_surgery.requests.request import Request
 from hlo_surgery.requests.segments import Segments, check_ids
 from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call, Options
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
-from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
+from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.plan import Plan
 from hlo_surgery.rewriting.results import shardings_of, tree_of
@@ -109,10 +108,7 @@ class WithStatistics:
         return result, statistics
 
     def _run(self, rewritten: Rewritten, call: Call) -> Sequence[Any]:
-        # Where it has not been asked for yet, it is compiled now, unless that is traced.
-        words = "compiling the gradient with its statistics"
-        slowly = nullcontext() if "run" in vars(rewritten) else told_if_slow(words)
-        with slowly, running_here(self.asked_function.options.planning.get("target")):
+        with running_here(self.asked_function.options.planning.get("target")):
             arrays = map(flat_array, [*call.arrays, *rewritten.closed_over])
             return run_as_function(rewritten.run, list(arrays))
 

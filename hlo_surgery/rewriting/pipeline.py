@@ -44,7 +44,6 @@ from hlo_surgery.requests.request import (
 from hlo_surgery.rewriting.cache import cached
 from hlo_surgery.rewriting.diagnostics import (
     roles_of,
-    told_if_slow,
     unmarked,
     unnamed_with_types,
     warn_of_constants,
@@ -200,9 +199,8 @@ def rewritten(
     the module. `names`: what the user calls the first arguments, if not as the module does.
     """
     outputs = [port.name for port in original.outputs]
-    with told_if_slow("rewriting the gradient, so that it returns statistics"):
-        asked = [request, request.planning.device, outputs]
-        code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
+    asked = [request, request.planning.device, outputs]
+    code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
     warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
