@@ -19,7 +19,6 @@ from hlo_surgery.cli.arguments import (
     Inputs,
     Json,
     Pass,
-    Seed,
     Statistics,
     Version,
     with_help,
@@ -186,7 +185,6 @@ def run(
     out: Annotated[
         str | None, Option("-o", "--output", metavar="NPZ", help="File for the outputs.")
     ] = None,
-    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Compile and run a module; show its outputs, and save them."""
@@ -194,7 +192,7 @@ def run(
         if out is not None:
             output_file(out, file, inputs, alone="an npz archive")
         module = read_module(file)
-        arrays = read_inputs(inputs, module.arguments, seed)
+        arrays = read_inputs(inputs, module.arguments)
         outputs = [np.asarray(output) for output in module.call(*arrays)]
         if out is not None:
             write_arrays(out, dict(zip(output_names(module.outputs), outputs, strict=True)))
@@ -213,7 +211,6 @@ def verify(
     statistic: Statistics = ["second_moment"],  # noqa: B006
     how: How = {},  # noqa: B006
     inputs: Inputs = None,
-    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Rewrite a module and hold it against the original, run on copies of each example; exit 1
@@ -222,8 +219,8 @@ def verify(
     with reported(json):
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
-        verdict = verify_module(module, **options, inputs=arrays, seed=seed)
+        arrays = None if inputs is None else read_inputs(inputs, module.arguments)
+        verdict = verify_module(module, **options, inputs=arrays)
     if json:
         print_json(verdict)
     else:

@@ -91,12 +91,12 @@ def write_module(module: Module, out: str) -> None:
         module.save(out)
 
 
-def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Arrays:
+def read_inputs(file: str | None, arguments: Sequence[Port]) -> Arrays:
     """One array for each argument, from an npz archive or else random. Raises ValueError or
     OSError.
     """
     if file is None:
-        return draw_inputs(arguments, seed)
+        return draw_inputs(arguments)
     stored, numbers = _read_npz(file), _numbers([port.name for port in arguments])
     unknown = sorted(stored.keys() - numbers.keys())
     if unknown:

@@ -34,7 +34,7 @@ from hlo_surgery.rewriting.plan import Plan, plan_table
 from hlo_surgery.verification.tolerances import Verdict, notable
 
 SAME = """batch loss loss_reduction on_mixing is_real rows_per_example segments strategy
-memory_budget target reuse_gradient shards seed"""
+target"""
 SPELLED = {
     "batch_argnums": "--batch",
     "statistics": "--statistic",
@@ -44,9 +44,7 @@ SPELLED = {
 }
 NAMES = "|".join(SPELLED)
 VALUE = r"""\[\.\.\.\]|\[(?:\d+|"(?:[^"\\]|\\.)*"|, )+\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""
-# Written with a value, a seed is a statistic's own.
-VALUED = "|".join(name for name in SPELLED if name != "seed")
-KEYWORD = re.compile(rf"(?<![\w.'\[])({VALUED})=({VALUE})(?: \(--[\w-]+\))?")
+KEYWORD = re.compile(rf"(?<![\w.'\[])({NAMES})=({VALUE})(?: \(--[\w-]+\))?")
 SUBJECT = re.compile(rf"^({NAMES})(?= (?:is|must|names|picks|holds|has)\b)")
 ARGUMENTS = re.compile(r"\bbatch_argnums\b")
 
