@@ -44,7 +44,6 @@ from hlo_surgery.cli.output import (
     print_table,
     print_text,
     print_verdict,
-    quiet_without_gpu,
     reported,
     summarise,
 )
@@ -75,7 +74,6 @@ main = with_help(Supervised)
 def start(version: Version = False) -> None:
     """Before any command."""
     without_tpu()
-    quiet_without_gpu()
 
 
 @main.command()

@@ -7,7 +7,6 @@ import ast
 import contextlib
 import dataclasses
 import json
-import logging
 import math
 import opcode
 import os
@@ -265,13 +264,3 @@ def print_verdict(verdict: Verdict) -> None:
     print_text(
         f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red"
     )
-
-
-def quiet_without_gpu() -> None:
-    """Leave out the traceback with which JAX says that its plugin for CUDA, which compiles for GPUs
-    that are not here, has found none; where there is one, it tells what is wrong.
-    """
-    if not [*Path("/dev").glob("nvidia*")]:
-        logging.getLogger("jax._src.xla_bridge").addFilter(
-            lambda record: not record.getMessage().startswith("Jax plugin configuration error")
-        )
