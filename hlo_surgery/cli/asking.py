@@ -6,7 +6,6 @@ How statistics are asked for on the command line: the options of every command t
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from typer import Option
@@ -53,9 +52,7 @@ def _parse_statistic(text: str) -> Statistic:
     name, call = _call(text)
     known = statistics()
     if name not in known:
-        close = get_close_matches(name, known, n=1, cutoff=0.75)
-        meant = f"did you mean {close[0]}? There" if close else "there"
-        raise ValueError(f"there is no statistic {text!r}; {meant} are {', '.join(known)}")
+        raise ValueError(f"there is no statistic {text!r}; there are {', '.join(known)}")
     if name in NEED_A_FUNCTION:
         raise ValueError(
             f"{name} takes a function, other statistics or arrays; use it from Python, as "
