@@ -82,10 +82,6 @@ class Module:
         self.arguments = tuple(ports[: len(arguments)])
         self.outputs = tuple(ports[len(arguments) :])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
-        """Itself: nothing changes it."""
-        return self
-
     @cached_property
     def exported(self) -> export.Exported:
         """The module as a `jax.export.Exported` for its platform; its `call` composes with `jit`.

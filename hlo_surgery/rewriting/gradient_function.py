@@ -90,10 +90,6 @@ class WithStatistics:
         self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
-        """Itself, as of any function."""
-        return self
-
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
         pytrees = as_pytrees((args, kwargs))
