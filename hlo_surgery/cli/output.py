@@ -7,7 +7,6 @@ import ast
 import contextlib
 import dataclasses
 import json
-import math
 import opcode
 import os
 import re
@@ -16,7 +15,7 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -155,20 +154,15 @@ def _fail(message: str, code: int) -> None:
 
 def print_json(value: Any) -> None:
     """Strict JSON on stdout: NaN and infinities are null."""
-    typer.echo(json.dumps(plain(value), indent=1, allow_nan=False))
+    text = json.dumps(value, default=_as_json)
+    typer.echo(json.dumps(json.loads(text, parse_constant=lambda _: None), indent=1))
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, mappings and sequences as what JSON holds."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in cast(Sequence[Any], value)]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
+def _as_json(value: Any) -> Any:
+    """Dataclasses by their fields, and what JSON has no form of as text."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    return str(value)
 
 
 def print_text(text: str, style: str = "", stderr: bool = False) -> None:
