@@ -43,7 +43,6 @@ from hlo_surgery.cli.output import (
     print_summaries,
     print_table,
     print_text,
-    print_verdict,
     reported,
     summarise,
 )
@@ -219,11 +218,12 @@ def verify(
         options = options_of(batch, statistic, how)
         arrays = None if inputs is None else read_inputs(inputs, module.arguments)
         verdict = verify_module(module, **options, inputs=arrays)
+    is_equivalent = verdict.verdict == "equivalent"
     if json:
         print_json(verdict)
     else:
-        print_verdict(verdict)
-    if verdict.verdict != "equivalent":
+        print_text(str(verdict), "green" if is_equivalent else "red")
+    if not is_equivalent:
         raise typer.Exit(REFUSED)
 
 

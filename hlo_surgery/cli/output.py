@@ -25,11 +25,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
-from hlo_surgery.dumps import counted
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.rewriting.plan import Plan, plan_table
-from hlo_surgery.verification.tolerances import Verdict, notable
 
 SAME = """batch loss loss_reduction on_mixing is_real rows_per_example segments strategy
 target"""
@@ -243,18 +241,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, tuple):
         return " x ".join(map(str, value)) or "scalar"
     return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def print_verdict(verdict: Verdict) -> None:
-    """What failed, or the worst of what passed; the verdict is the last line."""
-    rows = (
-        (c.kind, c.name, f"{c.error:.2g}", f"{c.share:.2g}", "within" if c.passes else "beyond")
-        for c in notable(verdict.comparisons)
-    )
-    if verdict.comparisons:
-        columns = ("compared", "worst", "relative error", "part of tolerance", "")
-        print_table(counted(len(verdict.comparisons), "comparison"), columns, rows)
-    print_text(verdict.taken)
-    print_text(
-        f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red"
-    )
