@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -53,20 +53,9 @@ def show_diff(
         if not found and not batch:
             raise ValueError(f"{file} {NOT_REWRITTEN}")
         if json:
-            print_json({"additions": [_plain(each) for each in found]})
+            print_json({"additions": found})
         else:
             _print_additions(found, words)
-
-
-def _plain(addition: Addition) -> dict[str, Any]:
-    scope = addition.scope
-    return {
-        "statistic": scope.statistic,
-        "output": scope.output,
-        "strategy": scope.strategy,
-        "words": addition.words,
-        "ops": addition.ops,
-    }
 
 
 def _print_additions(found: Sequence[Addition], words: bool) -> None:
