@@ -282,7 +282,7 @@ def _compare(rewritten: Module, programs: Mapping[str, Program]) -> tuple[Compar
     return tuple(hold("output", p.name, g, w, tolerance * largest(w)) for p, g, w in triples)
 
 
-def _costs(programs: Mapping[str, Program]) -> dict[str, Cost]:
+def _costs(programs: Mapping[str, Any]) -> dict[str, Cost]:
     """Of interleaved runs; slow programs run in fewer rounds."""
     times = timed(programs, ROUNDS, SECONDS)
     planned = {n: int(f.func.memory_analysis().temp_size_in_bytes) for n, f in programs.items()}
