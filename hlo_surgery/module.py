@@ -131,15 +131,9 @@ class Module:
                 "takes and returns what is traced"
             )
         for port, array in zip(self.arguments, arrays, strict=True):
-            if tuple(np.shape(array)) != port.shape:
-                raise ValueError(
-                    f"argument {port.name} has shape {np.shape(array)}; the module takes "
-                    f"{port.shape}"
-                )
-            if np.dtype(getattr(array, "dtype", port.dtype)) != port.dtype:
-                raise ValueError(
-                    f"argument {port.name} has dtype {array.dtype}; the module takes {port.dtype}"
-                )
+            kind = f"{getattr(array, 'dtype', port.dtype)}{list(np.shape(array))}"
+            if kind != port.kind:
+                raise ValueError(f"argument {port.name} is {kind}; the module takes {port.kind}")
 
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
