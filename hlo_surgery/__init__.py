@@ -5,10 +5,7 @@ Most programs need six names: `grad`, `norms`, `second_moment`, `clipped_mean`, 
 """
 
 import ast
-import re
-from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from inspect import isfunction
 from pathlib import Path
@@ -22,29 +19,6 @@ if not (Path(__file__).parent / "passes").exists():
     __path__.append(str(Path(__file__).parents[1]))
 
 from hlo_surgery.public_function import public
-
-OLDEST = (0, 10, 1)
-
-
-def require_jax(versions: dict[str, str] | None = None) -> None:
-    """Raise ImportError, in one line, where `jax` or `jaxlib` is too old: else it would first fail
-    far inside. `versions`: by default those installed.
-
-    >>> require_jax({"jax": "0.10.1", "jaxlib": "0.12.0.dev20261101"})
-    >>> require_jax({"jax": "0.10.0", "jaxlib": "0.10.1"})
-    Traceback (most recent call last):
-    ImportError: hlo-surgery needs jax 0.10.1 or later, and found 0.10.0: pip install -U jax jaxlib
-    """
-    for name, found in (versions or {name: version(name) for name in ("jax", "jaxlib")}).items():
-        if tuple(map(int, re.findall(r"\d+", found)[:3])) < OLDEST:
-            raise ImportError(
-                f"hlo-surgery needs {name} {'.'.join(map(str, OLDEST))} or later, and found "
-                f"{found}: pip install -U jax jaxlib"
-            )
-
-
-# Before anything imports a JAX that is too old.
-require_jax()
 
 # What this package gives, by the module that has it, as the stub beside tells type checkers. Each
 # is imported when it is first asked for: a command's help needs no JAX.
@@ -66,11 +40,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found = public(found) if isfunction(found) else found
-        return found
-    close = get_close_matches(name, _HOMES, n=1, cutoff=0.75)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}{meant}")
+        globals()[name] = found
+        return public(found) if isfunction(found) else found
+    raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -24,8 +24,7 @@ from hlo_surgery.passes.ir.modules import called
 from hlo_surgery.passes.normalise.out_of_scope import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.out_of_scope import is_static, refuse_effects
 from hlo_surgery.plan import Plan
-from hlo_surgery.public_function import public
-from hlo_surgery.wording import counted, listing
+from hlo_surgery.wording import counted
 
 # XLA and MLIR recurse over nested regions on a stack of fixed size.
 DEEPEST = 200
@@ -77,14 +76,6 @@ class Module:
         self.arguments = tuple(ports[: len(arguments)])
         self.outputs = tuple(ports[len(arguments) :])
 
-    def __repr__(self) -> str:
-        taken, made = ([port.name for port in ports] for ports in (self.arguments, self.outputs))
-        return f"<Module: {listing(taken)} => {listing(made)}>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
-        """Itself: nothing changes it."""
-        return self
-
     @cached_property
     def exported(self) -> export.Exported:
         """The module as a `jax.export.Exported` for its platform; its `call` composes with `jit`.
@@ -102,7 +93,6 @@ class Module:
     def _jitted(self, exported: export.Exported) -> Any:
         return jax.jit((anywhere(exported) if self.platform is None else exported).call)
 
-    @public
     def call(self, *arrays: Any) -> list[jax.Array]:
         """Run the module on its flat arguments. Raises ValueError where their number, shapes or
         dtypes differ, TypeError inside of `jax.jit`.
@@ -135,15 +125,9 @@ class Module:
                 "takes and returns what is traced"
             )
         for port, array in zip(self.arguments, arrays, strict=True):
-            if tuple(np.shape(array)) != port.shape:
-                raise ValueError(
-                    f"argument {port.name} has shape {np.shape(array)}; the module takes "
-                    f"{port.shape}"
-                )
-            if np.dtype(getattr(array, "dtype", port.dtype)) != port.dtype:
-                raise ValueError(
-                    f"argument {port.name} has dtype {array.dtype}; the module takes {port.dtype}"
-                )
+            kind = f"{getattr(array, 'dtype', port.dtype)}{list(np.shape(array))}"
+            if kind != port.kind:
+                raise ValueError(f"argument {port.name} is {kind}; the module takes {port.kind}")
 
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""

@@ -10,7 +10,7 @@ from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.terms.fold_squared_sums import fold_squared_sums as fold_in_place
-from hlo_surgery.public_function import Function, public, publish
+from hlo_surgery.public_function import Function, publish
 from hlo_surgery.requests.leaves import flat_array, is_array, signature, trace_context
 from hlo_surgery.rewriting.gradient_function import Rewritten
 from hlo_surgery.rewriting.pipeline import rewrite_module
@@ -68,10 +68,6 @@ class Optimized:
         self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __repr__(self) -> str:
-        return f"<{getattr(self._fun, '__name__', 'a function')}, optimized>"
-
-    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's own result."""
         pytrees = as_pytrees((args, kwargs))
@@ -83,7 +79,6 @@ class Optimized:
         update_models((args, kwargs), pytrees, changed)
         return result
 
-    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The folded module for these arguments: its text, to save it."""
         return self._lookup(*jax.tree.flatten(as_pytrees((args, kwargs)))).module

@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from hlo_surgery.passes.dataflow.kernels import Trusted
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, SitePlan
-from hlo_surgery.wording import bare, counted, duration, listing, quantity, table
+from hlo_surgery.wording import bare, counted, duration, listing, quantity
 
 # What a table of plans tells of each gradient, behind its statistics: see `plan_row`.
 COLUMNS = ("sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
@@ -37,9 +36,6 @@ class OutputPlan:
         """What a statistic is predicted to take of this gradient, beside it."""
         own = [self.predicted.get(name) for name in self.strategies[statistic].split(" + ")]
         return sum(each.seconds for each in own if each is not None)
-
-    def __repr__(self) -> str:
-        return f"<{self.name}: {strategies_text(self)}>"
 
 
 @dataclass(frozen=True)
@@ -69,15 +65,6 @@ class Plan:
     words: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        taken = [f"{name}: {_counts(own)}" for name, own in self._taken().items()]
-        return f"<Plan: {'; '.join([counted(self.batch_size, 'example'), *taken])}>"
-
-    def _repr_html_(self) -> str:
-        """As notebooks show it."""
-        told = [self.head(), *self.notes()]
-        return "".join(f"<p>{escape(line)}</p>" for line in told) + plan_table(self)
-
-    def __str__(self) -> str:
         notes = [f"  {each}" for each in self.notes()]
         return "\n".join([self.head(), *notes, *_listed(self.outputs), *self.totals()])
 
@@ -126,15 +113,14 @@ class Plan:
 
     def _taken(self) -> dict[str, list[str]]:
         """By statistic, the strategy of each gradient."""
-        names = dict.fromkeys(name for output in self.outputs for name in output.strategies)
-        return {n: [o.strategies[n] for o in self.outputs if n in o.strategies] for n in names}
+        return {n: [o.strategies[n] for o in self.outputs] for n in self.outputs[0].strategies}
 
     def _share(self, statistic: str) -> str:
         """What a statistic takes, with the gradient: "about 1.2 x the gradient; "."""
         if not self.seconds:
             return ""
-        own = [o.seconds(statistic) for o in self.outputs if statistic in o.strategies]
-        return f"about {1 + sum(own) / self.seconds:.1f} x the gradient; "
+        own = sum(output.seconds(statistic) for output in self.outputs)
+        return f"about {1 + own / self.seconds:.1f} x the gradient; "
 
 
 def _counts(strategies: Sequence[str]) -> str:
@@ -145,7 +131,8 @@ def _listed(outputs: Sequence[OutputPlan]) -> list[str]:
     """All gradients; of those to which the same is done, as of equal layers, the first's name."""
     alike: dict[tuple[str, str], list[str]] = {}
     for output in outputs:
-        alike.setdefault((strategies_text(output), _output_text(output)), []).append(output.name)
+        told = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
+        alike.setdefault((told, _output_text(output)), []).append(output.name)
     return [
         f"{names[0]}{f' and {len(names) - 1} alike' if names[1:] else ''}  [{told}]\n{text}"
         for (told, text), names in alike.items()
@@ -169,27 +156,17 @@ def site_cost(site: SitePlan) -> str:
     return f"{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
 
 
-def strategies_text(output: OutputPlan) -> str:
-    """What makes each statistic of a gradient: "norms: ghost, second_moment: square"."""
-    return ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
+def plan_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """Titles, and a row for each gradient; what a cell has several of is by line."""
+    statistics = plan.outputs[0].strategies
+    return ["gradient", *statistics, *COLUMNS], [_row(output) for output in plan.outputs]
 
 
-def plan_table(plan: Plan) -> str:
-    """The gradients as a table of HTML."""
-    statistics = list(plan.outputs[0].strategies) if plan.outputs else []
-    rows = (plan_row(output, statistics) for output in plan.outputs)
-    return table(["gradient", *statistics, *COLUMNS], rows, numbers=("FLOP", "bytes"))
-
-
-def plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
-    """The cells of a gradient in a table: name, a strategy for each statistic, sites, their FLOPs,
-    their bytes, tail, and what strategies were predicted to take; what there are several of, by
-    line.
-    """
+def _row(output: OutputPlan) -> list[str]:
     sites = output.sites
     return [
         output.name,
-        *(output.strategies[name] for name in statistics),
+        *output.strategies.values(),
         "\n".join(bare(site_text(site)) for site in sites) or output.note,
         "\n".join(quantity(site.flops) for site in sites),
         "\n".join(quantity(site.bytes) for site in sites),

@@ -4,9 +4,7 @@ One writer: a folder that one process writes to at a time.
 """
 
 import contextlib
-import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
@@ -157,7 +155,6 @@ def write_index(
     _make_folder(folder)
     with sole_writer(folder):
         header = _begun(folder, wanted, first, data)
-        _check_room(folder, header)
 
         def rows_of(batch: Any, places: np.ndarray) -> Rows:
             rows = computed_rows(f, batch, places, first)
@@ -221,17 +218,6 @@ def _make_folder(folder: Path) -> None:
     ):
         raise FileExistsError(f"{folder} is there and is no index; choose another path")
     folder.mkdir(parents=True, exist_ok=True)
-
-
-def _check_room(folder: Path, header: Header) -> None:
-    """Before hours of work, and not after them."""
-    sizes = (np.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in header.rows.values())
-    needed = sum(sizes) * (header.examples - header.done)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(
-            f"{folder} needs {needed / 1e9:.3g} GB more, and its disk has {free / 1e9:.3g} GB left"
-        )
 
 
 def _write(

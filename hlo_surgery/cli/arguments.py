@@ -81,7 +81,6 @@ Inputs = Annotated[
         "--inputs", metavar="NPZ", help="Arrays by argument name, or arg0, arg1...; else random."
     ),
 ]
-Seed = Annotated[int, Option(help="Of the random inputs.")]
 Force = Annotated[bool, Option("--force", help="Replace FILE itself, if OUT is that.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 

@@ -5,9 +5,7 @@ How statistics are asked for on the command line: the options of every command t
 
 import ast
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from typer import Option
@@ -54,9 +52,7 @@ def _parse_statistic(text: str) -> Statistic:
     name, call = _call(text)
     known = statistics()
     if name not in known:
-        close = get_close_matches(name, known, n=1, cutoff=0.75)
-        meant = f"did you mean {close[0]}? There" if close else "there"
-        raise ValueError(f"there is no statistic {text!r}; {meant} are {', '.join(known)}")
+        raise ValueError(f"there is no statistic {text!r}; there are {', '.join(known)}")
     if name in NEED_A_FUNCTION:
         raise ValueError(
             f"{name} takes a function, other statistics or arrays; use it from Python, as "
@@ -175,23 +171,12 @@ def _options(
         ),
     ] = None,
     strategy: Annotated[str, Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")] = "auto",
-    memory_budget: Annotated[
-        str | None,
-        Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."),
-    ] = None,
     target: Annotated[
         str | None,
         Option(
             metavar="TARGET",
             help="Device to plan for, such as tpu:v5e; else JAX's own.",
         ),
-    ] = None,
-    reuse_gradient: Annotated[
-        bool | None,
-        Option(help="Take gradients from each example's, or keep their ops; else what is cheaper."),
-    ] = None,
-    shards: Annotated[
-        int | None, Option(help="Over how many devices the examples will lie.")
     ] = None,
 ) -> None: ...
 
@@ -216,8 +201,7 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
     """What the library's functions take, from what the command line gives."""
-    own = ("gradient", "memory_budget", "custom_call")
-    rest = {name: given for name, given in how.items() if name not in own}
+    rest = {name: given for name, given in how.items() if name not in ("gradient", "custom_call")}
     return rest | {
         "batch": parse_batch(batch),
         "statistics": parse_statistics(statistics),
@@ -226,19 +210,4 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "custom_calls": parse_custom_calls(how["custom_call"] or []),
         "segments": parse_segments(how["segments"]) if how["segments"] else None,
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
-        "memory_budget": parse_bytes(how["memory_budget"]),
     }
-
-
-def parse_bytes(text: str | None) -> int | None:
-    """A number of bytes with an optional unit. Raises ValueError for anything else.
-
-    >>> parse_bytes("64MB"), parse_bytes("4096")
-    (64000000, 4096)
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+) *([kMGT]?)B?", text)
-    if not found:
-        raise ValueError(f"{text!r} is no number of bytes; write 4096, 64MB or 2GB")
-    return int(found[1]) * 1000 ** " kMGT".index(found[2] or " ")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -18,7 +18,6 @@ from hlo_surgery.cli.output import (
     printable,
     reported,
     spelled,
-    waiting,
 )
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.report.findings import Addition, Findings, additions
@@ -49,26 +48,14 @@ def show_diff(
         module = read_module(file)
         if batch:
             options = options_of(batch, statistic, how)
-            with waiting("rewriting", json):
-                module = rewrite_module(module, **options)
+            module = rewrite_module(module, **options)
         found = additions(module)
         if not found and not batch:
             raise ValueError(f"{file} {NOT_REWRITTEN}")
         if json:
-            print_json({"additions": [_plain(each) for each in found]})
+            print_json({"additions": found})
         else:
             _print_additions(found, words)
-
-
-def _plain(addition: Addition) -> dict[str, Any]:
-    scope = addition.scope
-    return {
-        "statistic": scope.statistic,
-        "output": scope.output,
-        "strategy": scope.strategy,
-        "words": addition.words,
-        "ops": addition.ops,
-    }
 
 
 def _print_additions(found: Sequence[Addition], words: bool) -> None:
@@ -109,8 +96,7 @@ def write_report(
         output_file(out, file, alone="a page")
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting and compiling", json):
-            found = _spelled(find(module, options))
+        found = _spelled(find(module, options))
         name = "stdin" if file == "-" else printable(Path(file).name)
         write_atomically(Path(out), page(name, found).encode())
         if json:

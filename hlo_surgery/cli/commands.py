@@ -19,7 +19,6 @@ from hlo_surgery.cli.arguments import (
     Inputs,
     Json,
     Pass,
-    Seed,
     Statistics,
     Version,
     with_help,
@@ -44,11 +43,8 @@ from hlo_surgery.cli.output import (
     print_summaries,
     print_table,
     print_text,
-    print_verdict,
-    quiet_without_gpu,
     reported,
     summarise,
-    waiting,
 )
 from hlo_surgery.cli.supervision import supervised
 from hlo_surgery.module import Module
@@ -77,7 +73,6 @@ main = with_help(Supervised)
 def start(version: Version = False) -> None:
     """Before any command."""
     without_tpu()
-    quiet_without_gpu()
 
 
 @main.command()
@@ -105,8 +100,7 @@ def plan(
     with reported(json):
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting", json):
-            found = explain_module(module, **options)
+        found = explain_module(module, **options)
         if json:
             print_json({"plan": found})
         else:
@@ -138,12 +132,11 @@ def rewrite(
         _check_asked(only, batch, statistic)
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        with waiting("rewriting", json):
-            if only:
-                rewritten = Module(mlir.clone(module.code))
-                folded = fold_squared_sums(rewritten.code)
-            else:
-                rewritten, folded = rewrite_module(module, **options), None
+        if only:
+            rewritten = Module(mlir.clone(module.code))
+            folded = fold_squared_sums(rewritten.code)
+        else:
+            rewritten, folded = rewrite_module(module, **options), None
         write_module(rewritten, out)
         if json:
             counts = {} if folded is None else {"folded": folded}
@@ -189,7 +182,6 @@ def run(
     out: Annotated[
         str | None, Option("-o", "--output", metavar="NPZ", help="File for the outputs.")
     ] = None,
-    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Compile and run a module; show its outputs, and save them."""
@@ -197,9 +189,8 @@ def run(
         if out is not None:
             output_file(out, file, inputs, alone="an npz archive")
         module = read_module(file)
-        arrays = read_inputs(inputs, module.arguments, seed)
-        with waiting("compiling and running", json):
-            outputs = [np.asarray(output) for output in module.call(*arrays)]
+        arrays = read_inputs(inputs, module.arguments)
+        outputs = [np.asarray(output) for output in module.call(*arrays)]
         if out is not None:
             write_arrays(out, dict(zip(output_names(module.outputs), outputs, strict=True)))
         summaries = summarise(module.outputs, outputs)
@@ -217,7 +208,6 @@ def verify(
     statistic: Statistics = ["second_moment"],  # noqa: B006
     how: How = {},  # noqa: B006
     inputs: Inputs = None,
-    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Rewrite a module and hold it against the original, run on copies of each example; exit 1
@@ -226,14 +216,14 @@ def verify(
     with reported(json):
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
-        with waiting("rewriting, and running the original on copies of each example", json):
-            verdict = verify_module(module, **options, inputs=arrays, seed=seed)
+        arrays = None if inputs is None else read_inputs(inputs, module.arguments)
+        verdict = verify_module(module, **options, inputs=arrays)
+    is_equivalent = verdict.verdict == "equivalent"
     if json:
         print_json(verdict)
     else:
-        print_verdict(verdict)
-    if verdict.verdict != "equivalent":
+        print_text(str(verdict), "green" if is_equivalent else "red")
+    if not is_equivalent:
         raise typer.Exit(REFUSED)
 
 

@@ -15,7 +15,7 @@ from typer import Option
 
 from hlo_surgery.cli.arguments import File, Json
 from hlo_surgery.cli.files import output_file, read_module
-from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported, waiting
+from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.targets.costs import Cost, cost_of
 from hlo_surgery.targets.gpus import BY_CUBLAS
@@ -163,8 +163,7 @@ def show_cost(
 def _compiled(file: str, target: str | None, json: bool) -> Compiled:
     devices = find_target(target)
     module = read_module(file)
-    with waiting(f"compiling {file} for {devices.name}", json):
-        compiled = compile_for(module, devices)
+    compiled = compile_for(module, devices)
     if not json and BY_CUBLAS.items() <= compiled.options.items():
         print_text(f"{file}: {NO_TILES}", "yellow")
     return compiled

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from hlo_surgery.cli.output import print_json, print_table, print_text, waiting
+from hlo_surgery.cli.output import print_json, print_table, print_text
 from hlo_surgery.module import Module, load
 from hlo_surgery.rewriting.autotune import timed
 from hlo_surgery.rewriting.pipeline import rewrite_module
@@ -127,6 +127,8 @@ LEGEND = (
     "and so are ratios of times in one round to the gradient alone, brackets their middle half. "
     "Temporaries are the memory that XLA plans beside arguments and results."
 )
+# A compiled function, with its arguments.
+Program = partial[Any]
 WITHOUT_OPTAX = "With optax installed, its micro_grad is timed, too."
 
 
@@ -163,8 +165,7 @@ def show_demo(as_json: bool) -> bool:
             f"The gradient of a batch with {' and '.join(STATISTICS)} of its examples", "bold"
         )
     for model in (mlp(), decoder_lm()):
-        with waiting(f"{model.name}: dump, rewrite, compile, run", as_json):
-            shown.append(demonstrate(model))
+        shown.append(demonstrate(model))
         if not as_json:
             _print_demonstration(shown[-1])
     equivalent = all(c.passes for d in shown for c in d.comparisons)
@@ -189,12 +190,18 @@ def demonstrate(model: DemoModel) -> Demonstration:
     batch = range(len(original.arguments) - len(model.batch), len(original.arguments))
     rewritten = rewrite_module(original, batch=list(batch), statistics=STATISTICS)
     seconds = time.perf_counter() - start
-    arrays = [*jax.tree.leaves(model.parameters), *model.batch]
-    functions = {GRADIENT: original.jitted, OURS: rewritten.jitted} | rivals(model)
-    compiled = {name: function.lower(*arrays).compile() for name, function in functions.items()}
-    comparisons = _compare(rewritten, compiled, arrays)
-    costs = _costs(compiled, arrays)
-    return Demonstration(model.name, model.sizes, _said(rewritten), seconds, comparisons, costs)
+    whole = (model.parameters, *model.batch)
+    flat = jax.tree.leaves(whole)
+    programs = {GRADIENT: _compiled(original.jitted, flat), OURS: _compiled(rewritten.jitted, flat)}
+    programs |= {name: _compiled(jax.jit(f), whole) for name, f in rivals(model).items()}
+    comparisons = _compare(rewritten, programs)
+    return Demonstration(
+        model.name, model.sizes, _said(rewritten), seconds, comparisons, _costs(programs)
+    )
+
+
+def _compiled(function: Any, arguments: Sequence[Any]) -> Program:
+    return partial(function.lower(*arguments).compile(), *arguments)
 
 
 def _dumped(model: DemoModel) -> Module:
@@ -217,76 +224,68 @@ def _said(rewritten: Module) -> str:
 
 
 def rivals(model: DemoModel) -> dict[str, Any]:
-    """What else has these numbers, jitted, by name."""
-    found = {VMAP: by_vmap(model)}
+    """What else has these numbers, by name."""
+    found = {VMAP: by_vmap(model.loss)}
     if find_spec("optax"):
         chunked = {f"{MICRO_GRAD}, {name}": by_micro_grad(model, n) for name, n in CHUNKS.items()}
         found = chunked | found
-    return {name: jax.jit(function) for name, function in found.items()}
+    return found
 
 
-def of_flat(model: DemoModel) -> tuple[Callable[..., Array], int]:
-    """The loss of the flat arguments, and how many of these are parameters."""
-    tree = jax.tree.structure(model.parameters)
-    count = tree.num_leaves
-    return lambda *a: model.loss(jax.tree.unflatten(tree, a[:count]), *a[count:]), count
+def norm(gradient: Any) -> Array:
+    """Of all of one example's gradient."""
+    return jnp.sqrt(jnp.stack([jnp.sum(g * g) for g in jax.tree.leaves(gradient)]).sum())
 
 
-def norm(gradients: Any) -> Array:
-    """Of all of one example's gradients together."""
-    return jnp.sqrt(jnp.stack([jnp.sum(g * g) for g in gradients]).sum())
+def squared(gradient: Any) -> Any:
+    """Of every element."""
+    return jax.tree.map(jnp.square, gradient)
 
 
 def by_micro_grad(model: DemoModel, chunk: int | None) -> Any:
-    """The same, of the flat arguments, by `optax.microbatching.micro_grad`."""
+    """Gradient, norms and second moments by `optax.microbatching.micro_grad`."""
     from optax import microbatching
 
-    loss, count = of_flat(model)
     function: Any = microbatching.micro_grad(
-        loss,
-        argnums=range(count),
-        batch_argnums=range(count, count + len(model.batch)),
+        model.loss,
+        batch_argnums=range(1, 1 + len(model.batch)),
         microbatch_size=chunk,
         accumulator=microbatching.AccumulationType.MEAN,
-        transform_fn=lambda gradients: (gradients, jax.tree.map(jnp.square, gradients)),
+        transform_fn=lambda gradient: (gradient, squared(gradient)),
         metrics_fn=norm,
     )
 
-    def flat(*arrays: Array) -> list[Array]:
-        (gradients, squares), beside = function(*arrays)
-        return [*gradients, beside.metrics, *squares]
+    def found(*arguments: Any) -> Any:
+        (gradient, squares), beside = function(*arguments)
+        return gradient, beside.metrics, squares
 
-    return flat
-
-
-def by_vmap(model: DemoModel) -> Any:
-    """Gradient, norms and second moments, of the flat arguments, from all examples' gradients."""
-    loss, count = of_flat(model)
-
-    def flat(*arrays: Array) -> list[Array]:
-        def of_one(*one: Array) -> Any:
-            return jax.grad(loss, range(count))(*arrays[:count], *one)
-
-        each = jax.vmap(of_one)(*(array[:, None] for array in arrays[count:]))
-        means = [jnp.mean(g, 0) for g in each]
-        return [*means, jax.vmap(norm)(each), *(jnp.mean(g * g, 0) for g in each)]
-
-    return flat
+    return found
 
 
-def _compare(
-    rewritten: Module, compiled: Mapping[str, Any], arrays: Sequence[Any]
-) -> tuple[Comparison, ...]:
-    got, want = (list(map(widened, compiled[name](*arrays))) for name in (OURS, VMAP))
+def by_vmap(loss: Callable[..., Array]) -> Any:
+    """The same from all examples' gradients."""
+
+    def found(parameters: Any, *batch: Array) -> Any:
+        each = jax.vmap(lambda *one: jax.grad(loss)(parameters, *one))(*(x[:, None] for x in batch))
+        gradient, squares = (
+            jax.tree.map(lambda g: jnp.mean(g, 0), x) for x in (each, squared(each))
+        )
+        return gradient, jax.vmap(norm)(each), squares
+
+    return found
+
+
+def _compare(rewritten: Module, programs: Mapping[str, Program]) -> tuple[Comparison, ...]:
+    got, want = (list(map(widened, jax.tree.leaves(programs[name]()))) for name in (OURS, VMAP))
     tolerance = relative_tolerance(epsilon(rewritten))
     triples = zip(rewritten.outputs, got, want, strict=True)
     return tuple(hold("output", p.name, g, w, tolerance * largest(w)) for p, g, w in triples)
 
 
-def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
+def _costs(programs: Mapping[str, Any]) -> dict[str, Cost]:
     """Of interleaved runs; slow programs run in fewer rounds."""
-    times = timed({n: partial(f, *arrays) for n, f in compiled.items()}, ROUNDS, SECONDS)
-    planned = {name: int(f.memory_analysis().temp_size_in_bytes) for name, f in compiled.items()}
+    times = timed(programs, ROUNDS, SECONDS)
+    planned = {n: int(f.func.memory_analysis().temp_size_in_bytes) for n, f in programs.items()}
     return {n: Cost(statistics.median(x), x, planned[n]) for n, x in times.items()}
 
 

@@ -91,12 +91,12 @@ def write_module(module: Module, out: str) -> None:
         module.save(out)
 
 
-def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Arrays:
+def read_inputs(file: str | None, arguments: Sequence[Port]) -> Arrays:
     """One array for each argument, from an npz archive or else random. Raises ValueError or
     OSError.
     """
     if file is None:
-        return draw_inputs(arguments, seed)
+        return draw_inputs(arguments)
     stored, numbers = _read_npz(file), _numbers([port.name for port in arguments])
     unknown = sorted(stored.keys() - numbers.keys())
     if unknown:
@@ -111,7 +111,7 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
         if len(held) != 1:
             how = "several arrays" if held else "no array"
             raise ValueError(f"{file} holds {how} {' or '.join(keys)} for argument {number}")
-        found.append(_fitting(file, held[0], port))
+        found.append(_fitting(held[0], port))
     return found
 
 
@@ -136,18 +136,13 @@ def _read_npz(file: str) -> dict[str, Array]:
         raise ValueError(f"{file} is no npz archive of plain arrays: {problem}") from None
 
 
-def _fitting(file: str, array: Array, port: Port) -> Array:
+def _fitting(array: Array, port: Port) -> Array:
     """Floats that npz does not know are stored as float32, or as raw bytes."""
     raw = array.dtype.kind == "V" and array.dtype.names is None
     if raw and port.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
         array = array.view(port.dtype)
-    if array.dtype == np.float32 and is_inexact(port) and port.dtype.kind == "V":
-        array = array.astype(port.dtype)
-    if array.shape != port.shape or array.dtype != port.dtype:
-        raise ValueError(
-            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes {port.kind}"
-        )
-    return array
+    is_stored = array.dtype == np.float32 and is_inexact(port) and port.dtype.kind == "V"
+    return array.astype(port.dtype) if is_stored else array
 
 
 def write_arrays(out: str, arrays: Mapping[str, Any]) -> None:

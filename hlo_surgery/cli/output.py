@@ -1,4 +1,4 @@
-"""How the commands speak: tables or JSON on stdout, errors and progress on stderr, exit codes.
+"""How the commands speak: tables or JSON on stdout, errors on stderr, exit codes.
 
 Spelling: what the library says of its keywords, in the words of the command line's options.
 """
@@ -7,15 +7,15 @@ import ast
 import contextlib
 import dataclasses
 import json
-import logging
-import math
+import opcode
 import os
 import re
 import shlex
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from types import TracebackType
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,13 +27,10 @@ from rich.text import Text
 from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.plan import COLUMNS, Plan, plan_row
-from hlo_surgery.public_function import is_said, own_entries
-from hlo_surgery.verification.tolerances import Verdict, notable
-from hlo_surgery.wording import counted
+from hlo_surgery.plan import Plan, plan_table
 
 SAME = """batch loss loss_reduction on_mixing is_real rows_per_example segments strategy
-memory_budget target reuse_gradient shards seed"""
+target"""
 SPELLED = {
     "batch_argnums": "--batch",
     "statistics": "--statistic",
@@ -43,9 +40,7 @@ SPELLED = {
 }
 NAMES = "|".join(SPELLED)
 VALUE = r"""\[\.\.\.\]|\[(?:\d+|"(?:[^"\\]|\\.)*"|, )+\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""
-# Written with a value, a seed is a statistic's own.
-VALUED = "|".join(name for name in SPELLED if name != "seed")
-KEYWORD = re.compile(rf"(?<![\w.'\[])({VALUED})=({VALUE})(?: \(--[\w-]+\))?")
+KEYWORD = re.compile(rf"(?<![\w.'\[])({NAMES})=({VALUE})(?: \(--[\w-]+\))?")
 SUBJECT = re.compile(rf"^({NAMES})(?= (?:is|must|names|picks|holds|has)\b)")
 ARGUMENTS = re.compile(r"\bbatch_argnums\b")
 
@@ -115,14 +110,32 @@ def reported(as_json: bool) -> Generator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as problem:
-        if isinstance(problem, (ValueError, TypeError)) and is_said(problem):
+        if isinstance(problem, (ValueError, TypeError)) and _is_said(problem):
             _fail(f"error: {spelled(str(problem))}", WRONG_USE)
         _fail(_report(problem), INTERNAL)
 
 
+def _is_said(problem: Exception) -> bool:
+    """Whether this library raised it to tell its user something, or nobody had thought of it."""
+    *_, last = _entries(problem)
+    code = last.tb_frame.f_code.co_code
+    return _is_own(last) and code[last.tb_lasti] == opcode.opmap["RAISE_VARARGS"]
+
+
+def _entries(problem: Exception) -> Iterator[TracebackType]:
+    entry = problem.__traceback__
+    while entry is not None:
+        yield entry
+        entry = entry.tb_next
+
+
+def _is_own(entry: TracebackType) -> bool:
+    return str(entry.tb_frame.f_globals.get("__name__")).startswith("hlo_surgery.")
+
+
 def _report(problem: Exception) -> str:
     """What a bug is called, and the way to it through this library, in one line."""
-    entries = own_entries(problem)[-6:]
+    entries = list(filter(_is_own, _entries(problem)))[-6:]
     way = " > ".join(f"{Path(e.tb_frame.f_code.co_filename).name}:{e.tb_lineno}" for e in entries)
     what = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"internal error: {what} (at {way}); please report it, with the command and the module"
@@ -137,30 +150,17 @@ def _fail(message: str, code: int) -> None:
     raise typer.Exit(code) from None
 
 
-@contextlib.contextmanager
-def waiting(what: str, as_json: bool) -> Generator[None]:
-    """A spinner on stderr while something takes long, on a terminal only."""
-    shown = console(stderr=True)
-    with shown.status(what) if shown.is_terminal and not as_json else contextlib.nullcontext():
-        yield
-
-
 def print_json(value: Any) -> None:
     """Strict JSON on stdout: NaN and infinities are null."""
-    typer.echo(json.dumps(plain(value), indent=1, allow_nan=False))
+    text = json.dumps(value, default=_as_json)
+    typer.echo(json.dumps(json.loads(text, parse_constant=lambda _: None), indent=1))
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, mappings and sequences as what JSON holds."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in cast(Sequence[Any], value)]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
+def _as_json(value: Any) -> Any:
+    """Dataclasses by their fields, and what JSON has no form of as text."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    return str(value)
 
 
 def print_text(text: str, style: str = "", stderr: bool = False) -> None:
@@ -200,9 +200,7 @@ def print_ports(each: Mapping[str, Sequence[Port]]) -> None:
 
 def print_plan(plan: Plan) -> None:
     """What is done for each gradient, its sites with their source lines."""
-    statistics = list(plan.outputs[0].strategies)
-    rows = (plan_row(output, statistics) for output in plan.outputs)
-    table = made_table("", ("gradient", *statistics, *COLUMNS), rows)
+    table = made_table("", *plan_table(plan))
     if Console(width=UNBOUNDED).measure(table).maximum > console().width:
         print_text(str(plan))
         return
@@ -243,28 +241,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, tuple):
         return " x ".join(map(str, value)) or "scalar"
     return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def print_verdict(verdict: Verdict) -> None:
-    """What failed, or the worst of what passed; the verdict is the last line."""
-    rows = (
-        (c.kind, c.name, f"{c.error:.2g}", f"{c.share:.2g}", "within" if c.passes else "beyond")
-        for c in notable(verdict.comparisons)
-    )
-    if verdict.comparisons:
-        columns = ("compared", "worst", "relative error", "part of tolerance", "")
-        print_table(counted(len(verdict.comparisons), "comparison"), columns, rows)
-    print_text(verdict.taken)
-    print_text(
-        f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red"
-    )
-
-
-def quiet_without_gpu() -> None:
-    """Leave out the traceback with which JAX says that its plugin for CUDA, which compiles for GPUs
-    that are not here, has found none; where there is one, it tells what is wrong.
-    """
-    if not [*Path("/dev").glob("nvidia*")]:
-        logging.getLogger("jax._src.xla_bridge").addFilter(
-            lambda record: not record.getMessage().startswith("Jax plugin configuration error")
-        )

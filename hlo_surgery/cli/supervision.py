@@ -60,15 +60,11 @@ def supervised(command: Callable[[], None]) -> None:
         command()
         return
     with tempfile.TemporaryFile() as native:
-        ours, theirs = os.pipe()
         child = _fork()
         if child == 0:
-            os.close(theirs)
-            _end_with_parent(ours)
             _set_native_apart(native)
             command()
             sys.exit(0)
-        os.close(ours)
         _end_as(_waited(child), native)
 
 
@@ -76,16 +72,6 @@ def _fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX warns of threads, which have not started
         return os.fork()
-
-
-def _end_with_parent(pipe: int) -> None:
-    """A parent that is killed takes the child with it: its end of the pipe closes."""
-
-    def wait() -> None:
-        os.read(pipe, 1)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _set_native_apart(native: IO[bytes]) -> None:

@@ -31,7 +31,7 @@ from hlo_surgery.optimizers.aggregators import of_statistics
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
-from hlo_surgery.public_function import Function, public
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
 from hlo_surgery.requests.request import check_words
@@ -74,10 +74,6 @@ class TrainStep:
     def _jitted(self) -> Any:
         return jax.jit(self._traced, static_argnums=(0, 1), donate_argnums=(2, 3))
 
-    def __repr__(self) -> str:
-        return f"<train step of {getattr(self.loss, '__name__', 'a loss')}>"
-
-    @public
     def __call__(
         self, params: Any, opt_state: Any, *rest: Any, **named: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
@@ -109,7 +105,6 @@ class TrainStep:
             return own
         return jax.device_put(own, jnp.zeros(()).sharding)
 
-    @public
     def lower(self, params: Any, opt_state: Any, *rest: Any, **named: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
         pytrees = as_pytrees((params, rest, named))

@@ -25,7 +25,7 @@ from hlo_surgery.requests.request import request_by
 from hlo_surgery.rewriting.diagnostics import refused_outputs
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.targets.costs import Cost, cost
-from hlo_surgery.wording import counted, quantity
+from hlo_surgery.wording import counted, quantity, table
 
 STYLE = """
 :root {
@@ -162,7 +162,7 @@ def _head(title: str, found: Findings) -> str:
     if found.plan:
         plan = found.plan
         gradients = counted(len(plan.outputs), "gradient")
-        statistics = ", ".join(plan.outputs[0].strategies) if plan.outputs else ""
+        statistics = ", ".join(plan.outputs[0].strategies)
         left = "the others: " if found.refused else ""
         said += f" {left}{gradients} of {plan.head()}; {statistics}"
     return f'<h1>{escape(title)}</h1><p class="muted">{escape(said)}</p>'
@@ -184,7 +184,8 @@ def _plan(plan: Plan) -> Iterable[str]:
     yield "<h2>Plan</h2>"
     for each in plan.notes():
         yield f'<div class="notice given">{escape(each)}</div>'
-    yield f'<div class="tall">{plan_table(plan)}</div>'
+    plans = table(*plan_table(plan), numbers=("FLOP", "bytes"))
+    yield f'<div class="tall">{plans}</div>'
 
 
 def _graph(found: Findings) -> Iterable[str]:

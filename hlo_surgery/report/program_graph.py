@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
 
-from hlo_surgery.passes.emit.splice import ANY, in_location
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.plan import OutputPlan, Plan, site_cost
 from hlo_surgery.report.drawing import Box, curve, height_of, picture, text
-from hlo_surgery.report.findings import Addition, Findings, by_reason
+from hlo_surgery.report.findings import Findings, by_reason
 from hlo_surgery.report.source_program import Line, SourceProgram, Work
 from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.live_memory import highest
@@ -71,7 +70,6 @@ def program_graph(found: Findings) -> str:
     if found.plan is not None:
         for group in _by_line(found.plan, list(found.original.lines)):
             _row(drawn, group)
-        _in_common(drawn, found.additions, found.plan)
     _lines(drawn, found)
     parts = [_highlights(drawn.boxes), *drawn.curves, *(box.svg() for box in drawn.boxes)]
     label = "source lines, contractions, tails, gradients and statistics"
@@ -152,19 +150,6 @@ def _sites(drawn: _Drawn, output: OutputPlan, alike: int) -> list[Box]:
         drawn.from_lines.append((site.where, boxes[-1], "own"))
         y += boxes[-1].height + GAP
     return boxes
-
-
-def _in_common(drawn: _Drawn, found: Sequence[Addition], plan: Plan) -> None:
-    """What was added for several gradients at once."""
-    names = {in_location(output.name) for output in plan.outputs}
-    for addition in found:
-        scope = addition.scope
-        if scope.output not in names:
-            of = "all gradients" if scope.output == ANY else scope.output
-            title = of if scope.statistic == ANY else f"{scope.statistic} of {of}"
-            words = f"{scope.strategy}: {counted(len(addition.ops), 'op')} added"
-            drawn.box(RESULTS_AT, drawn.bottom, STATISTIC_WIDTH, "statistic", title, words)
-            drawn.bottom += GAP
 
 
 def _lines(drawn: _Drawn, found: Findings) -> None:

@@ -49,13 +49,9 @@ def _check(
         "name what is no gradient:": [names[n] for n in named if n not in gradients],
         "name more than once": [names[n] for n in dict.fromkeys(named) if named.count(n) > 1],
     }
-    if said := _told(wrong):
+    said = " and ".join(f"{what} {', '.join(found)}" for what, found in wrong.items() if found)
+    if said:
         raise ValueError(f"the groups of {statistic} must hold every gradient once; they {said}")
-
-
-def _told(wrong: Mapping[str, Sequence[str]]) -> str:
-    """What is wrong, and with which; nothing where there are none."""
-    return " and ".join(f"{what} {', '.join(found)}" for what, found in wrong.items() if found)
 
 
 def group_labels(statistic: str, per: Any) -> list[str]:
@@ -87,32 +83,13 @@ def grouped(statistic: Statistic, numbers: Any) -> Statistic:
     if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
         return statistic
     name, per = statistic.name, statistic.per
-    check_prefix(name, per, numbers)
+    try:
+        parts = jax.tree.structure(per).flatten_up_to(numbers)
+    except ValueError as error:
+        raise ValueError(f"per of {name} is no pytree prefix of the gradient: {error}") from None
     groups: dict[str, list[int]] = {label: [] for label in jax.tree.leaves(groups_tree(name, per))}
-    parts = jax.tree.structure(per).flatten_up_to(numbers)
     for label, part in zip(group_labels(name, per), parts, strict=True):
         groups[label] += jax.tree.leaves(part)
     for label in (label for label, numbers in groups.items() if not numbers):
         raise ValueError(f"per of {name} has a group {label!r}: what is in it has no gradient")
     return replace(statistic, per=groups)
-
-
-def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
-    """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and
-    what is no part.
-    """
-    try:
-        jax.tree.structure(per).flatten_up_to(gradient)
-    except ValueError:
-        wanted, given = (dict(jax.tree.leaves_with_path(tree)) for tree in (gradient, per))
-        pairs = [(w, g) for w in wanted for g in given if w[: len(g)] == g]
-        wrong = {
-            "leaves out": [keystr(w) for w in wanted if w not in dict(pairs)],
-            "names what is no part of it:": [
-                keystr(g) for g in given if g not in {own for _, own in pairs}
-            ],
-        }
-        said = _told(wrong) or f"has other containers: {per!r}"
-        raise ValueError(
-            f"per of {statistic} is no pytree prefix of the gradient: it {said}"
-        ) from None

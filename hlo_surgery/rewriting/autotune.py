@@ -20,7 +20,6 @@ import jax
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.requests.options import Way
 from hlo_surgery.rewriting.cache import remembered
-from hlo_surgery.rewriting.diagnostics import told_if_slow
 
 # Those that apply to all that is asked; and up to how many bytes all examples' gradients of one
 # parameter are made at once to be measured.
@@ -35,8 +34,7 @@ def measured(code: mlir.Module, candidates: Mapping[str, Run]) -> dict[str, floa
     one, on such a machine, or as calls take now.
     """
     machine = [jax.devices()[0].device_kind, len(jax.devices()), os.cpu_count()]
-    with told_if_slow("measuring strategies"):
-        return remembered(code, machine, lambda: _seconds(candidates))
+    return remembered(code, machine, lambda: _seconds(candidates))
 
 
 def _seconds(candidates: Mapping[str, Run]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What is said at the call: at the user's line, as a warning, or of work that takes long.
+"""What is said at the call, at the user's line, as a warning.
 
 Batch constants: what the batch makes and counts as a constant of it, as is said at the call.
 
@@ -8,15 +8,11 @@ Unnamed arguments: what has a row for each example and is not named as the batch
 """
 
 import inspect
-import sys
-import threading
 import warnings
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-from rich.console import Console
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.dataflow.ancestors import ancestors, past_marks
@@ -40,26 +36,6 @@ def users_level() -> int:
     while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         level, frame = level + 1, frame.f_back
     return level
-
-
-# Seconds after which work that goes on is told of.
-PATIENCE = 5.0
-
-
-@contextmanager
-def told_if_slow(what: str) -> Generator[None]:
-    """Say on stderr what is being done once it has taken some seconds, on a terminal alone."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    say = Console(stderr=True, highlight=False).print
-    timer = threading.Timer(PATIENCE, say, [f"hlo-surgery: {what} ..."], {"markup": False})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class BatchConstantWarning(UserWarning):

@@ -1,7 +1,6 @@
 """A gradient function with statistics: rewritten as often as it is needed, and called."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -13,7 +12,7 @@ from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import among_devices, run_as_function, running_here, telling
 from hlo_surgery.module import Module
 from hlo_surgery.plan import Plan
-from hlo_surgery.public_function import Function, public
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import (
     as_returned,
     check_flags,
@@ -27,7 +26,7 @@ from hlo_surgery.requests.request import Request
 from hlo_surgery.requests.segments import Segments, check_ids
 from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call, Options
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
-from hlo_surgery.rewriting.diagnostics import told_if_slow, warn_of_unnamed
+from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import shardings_of, tree_of
 from hlo_surgery.statistics.derived import Derived
@@ -91,16 +90,6 @@ class WithStatistics:
         self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
-        """Itself, as of any function."""
-        return self
-
-    def __repr__(self) -> str:
-        asked = ", ".join(map(repr, self.asked_function.statistics.values()))
-        name = getattr(self.asked_function.fun, "__name__", "a loss")
-        return f"<gradient function of {name}, with {asked}>"
-
-    @public
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
         pytrees = as_pytrees((args, kwargs))
@@ -115,22 +104,17 @@ class WithStatistics:
         return result, statistics
 
     def _run(self, rewritten: Rewritten, call: Call) -> Sequence[Any]:
-        # Where it has not been asked for yet, it is compiled now, unless that is traced.
-        words = "compiling the gradient with its statistics"
-        slowly = nullcontext() if "run" in vars(rewritten) else told_if_slow(words)
-        with slowly, running_here(self.asked_function.options.planning.get("target")):
+        with running_here(self.asked_function.options.planning.get("target")):
             arrays = map(flat_array, [*call.arrays, *rewritten.closed_over])
             return run_as_function(rewritten.run, list(arrays))
 
     def _made(self, args: Any, kwargs: Any) -> Rewritten:
         return self._lookup(self.asked_function.call(as_pytrees((args, kwargs))))
 
-    @public
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
         return self._made(args, kwargs).plan
 
-    @public
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The strategy of each gradient for these arguments, a pytree like the gradient, such as
         {"w1": "square", "out": "lift"}, for each statistic; `hs.explain` says more.
@@ -142,7 +126,6 @@ class WithStatistics:
             {n: tree.unflatten(o.strategies[n] for o in outputs) for n in names}
         )
 
-    @public
     def sensitivity(self, relation: Relation | Any, *args: Any, **kwargs: Any) -> Any:
         """How far the clipped sum or mean moves at most, in L2, between batches of which one lacks
         an example ("add or remove one"), has another in its place ("replace one"), or has one that
@@ -166,7 +149,6 @@ class WithStatistics:
             {n: _sensitivity(s, n, relation, request) for n, s in bounded.items()}
         )
 
-    @public
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
         return self._made(args, kwargs).module

@@ -45,7 +45,6 @@ from hlo_surgery.requests.request import (
 from hlo_surgery.rewriting.cache import cached
 from hlo_surgery.rewriting.diagnostics import (
     roles_of,
-    told_if_slow,
     unmarked,
     unnamed_with_types,
     warn_of_constants,
@@ -103,7 +102,7 @@ def check_planning(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         own = [n for n, p in signature(function).parameters.items() if p.kind != p.VAR_KEYWORD]
         raise TypeError(
             f"{function.__name__} has no keyword {unknown[0]!r}; there are "
-            f"{', '.join([*own, *planning])}"
+            f"{', '.join(dict.fromkeys([*own, *planning]))}"
         )
     strategy = keywords.get("strategy", "auto")
     if strategy not in WAYS:
@@ -200,9 +199,8 @@ def rewritten(
     the module. `names`: what the user calls the first arguments, if not as the module does.
     """
     outputs = [port.name for port in original.outputs]
-    with told_if_slow("rewriting the gradient, so that it returns statistics"):
-        asked = [request, request.planning.device, outputs]
-        code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
+    asked = [request, request.planning.device, outputs]
+    code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
     warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [

@@ -246,9 +246,8 @@ class Derived:
     `least`: examples it is defined for; a batch of fewer is an error where it `refuses_fewer`, and
     else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
-    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `written`: the
-    call that made it. `by_example`: each of its arrays has a row for each example, which rests on
-    that one alone.
+    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `by_example`:
+    each of its arrays has a row for each example, which rests on that one alone.
     """
 
     name: str
@@ -268,11 +267,10 @@ class Derived:
     returns: Any = None
     of_tree: Callable[[Any], "Derived"] | None = None
     parts: type[Any] | None = None
-    written: str = ""
     by_example: bool = False
 
     def __repr__(self) -> str:
-        return self.written or self.name
+        return self.name
 
     def __post_init__(self) -> None:
         if isinstance(self.per, str) and self.per not in ("global", "parameter"):
@@ -365,35 +363,17 @@ def named(statistics: Statistics) -> dict[str, Statistic]:
     """One statistic under its own name, or a dict as it is. Raises TypeError for anything else."""
     if isinstance(statistics, Statistic):
         return {statistics.name: statistics}
-    if not isinstance(statistics, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(
-            f"statistics is {_shown(statistics)}; pass a statistic, such as "
-            f"{_calling(statistics)}, or a dict of them, such as "
-            '{"norms": hlo_surgery.norms(), "squares": hlo_surgery.second_moment()}'
-        )
-    wanted = dict(statistics)
-    for name, statistic in wanted.items():
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"statistics has the key {name!r}; keys are names, such as 'squares': text that "
-                "the results go by"
-            )
-        if not isinstance(statistic, Statistic):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as "
-                f"{_calling(statistic)}"
-            )
-    if not wanted:
-        raise ValueError("no statistic is asked for; pass at least one, such as second_moment()")
-    return wanted
+    if _are_named(statistics):
+        return dict(statistics)
+    raise TypeError(
+        f"statistics is {statistics!r}; pass a statistic, such as hlo_surgery.norms(), or a dict "
+        'of some by names: {"norms": hlo_surgery.norms(), "squares": hlo_surgery.second_moment()}'
+    )
 
 
-def _shown(wrong: Any) -> str:
-    """What was passed: of a list its kind alone, as a statistic's fields tell a user nothing."""
-    return f"a {type(wrong).__name__}" if isinstance(wrong, list | tuple | set) else repr(wrong)
-
-
-def _calling(wrong: Any) -> str:
-    """What was perhaps meant: one of this package's functions, called."""
-    is_own = str(getattr(wrong, "__module__", "")).startswith("hlo_surgery.")
-    return f"{wrong.__name__}(...)" if is_own and callable(wrong) else "second_moment()"
+def _are_named(given: Any) -> bool:
+    """Whether these are statistics by names, one at least."""
+    if not isinstance(given, Mapping) or not given:
+        return False
+    pairs = cast(Mapping[Any, Any], given).items()
+    return all(isinstance(name, str) and isinstance(own, Statistic) for name, own in pairs)

@@ -223,11 +223,11 @@ WRONG = {
         ValueError,
         "strategy='square' does not apply to per_example of ",
     ),
-    "no statistic": ({"statistics": {}}, ValueError, "no statistic is asked for"),
+    "no statistic": ({"statistics": {}}, TypeError, "statistics is {}; pass a statistic"),
     "a function": (
         {"statistics": {"a": jnp.square}},
         TypeError,
-        "pass a statistic, such as second_moment",
+        "pass a statistic, such as hlo_surgery.norms",
     ),
 }
 

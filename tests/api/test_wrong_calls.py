@@ -40,7 +40,7 @@ WHEN_MADE = {
     "a name that is no text": (
         {"statistics": {"a": hs.norms(), 1: hs.norms()}},
         TypeError,
-        "statistics has the key 1; keys are names",
+        "statistics is .* a dict of some by names",
     ),
     "a statistic that is not called": ({"statistics": hs.norms}, TypeError, r"such as norms\("),
 }

@@ -130,7 +130,7 @@ def test_run_shows_and_saves_what_the_module_returns(tmp_path):
 
 def test_verify_says_equivalent():
     asked = (*MLP_BATCH, *SQUARES, "--statistic", "mean_sign")
-    assert "equivalent: " in answered("verify", MLP, *asked).stdout.splitlines()[-1]
+    assert "equivalent: " in answered("verify", MLP, *asked).stdout.splitlines()[0]
     verdict = json.loads(answered("verify", MLP, *asked, "--inputs", MLP_INPUTS, "--json").stdout)
     assert verdict["verdict"] == "equivalent"
     assert {c["kind"] for c in verdict["comparisons"]} == {

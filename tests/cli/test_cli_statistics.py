@@ -87,7 +87,7 @@ def test_the_list_has_each_statistic_with_one_line():
 
 BAD = {
     "median": "there is no statistic 'median'; there are clipped_mean, clipped_second_moment,",
-    "norm": "there is no statistic 'norm'; did you mean norms? There are clipped_mean,",
+    "norm": "there is no statistic 'norm'; there are clipped_mean,",
     "": "is no name and no call",
     "os.remove('x')": "is no name and no call",
     "norms(": "is no name and no call",

@@ -53,7 +53,8 @@ def test_a_rewritten_file_tells_by_itself(module, tmp_path, suffix):
 
 def test_json(module):
     (found,) = json.loads(diff(module, "--batch", "x", "--json"))["additions"]
-    assert (found["statistic"], found["output"]) == ("second_moment", "result")
+    scope = found["scope"]
+    assert (scope["statistic"], scope["output"]) == ("second_moment", "result")
     assert {"op", "where", "mlir"} == set(found["ops"][0])
 
 

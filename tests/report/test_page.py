@@ -80,7 +80,6 @@ def test_contractions_tails_gradients_and_refusals_are_shown(pages):
     }
     kinds = [kind for kind, _ in shown["separable"]]
     assert [kinds.count(kind) for kind in ("site", "tail", "gradient")] == [2, 2, 2]
-    assert ("statistic", "norms of all gradients") in shown["separable"]
     assert ("refusal", "refused: [&#x27;mixed&#x27;]") in shown["refused"]
     assert ("gradient", "[&#x27;own&#x27;]") in shown["refused"]
     (line,) = [title for kind, title in shown["refused"] if kind == "refused"]
