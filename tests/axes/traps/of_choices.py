@@ -5,10 +5,10 @@ import jax.numpy as jnp
 from jax import lax
 
 import hlo_surgery as hs
-from tests.axes.traps import B, exact, mixes, unshown
-from tests.axes.traps_of_constants import BIASED, TABLE, out
-from tests.axes.traps_of_loops import total
-from tests.axes.traps_of_places import MATRIX, hidden, labels
+from tests.axes.traps.of_constants import BIASED, TABLE, out
+from tests.axes.traps.of_loops import total
+from tests.axes.traps.of_places import MATRIX, hidden, labels
+from tests.axes.traps.traps import B, exact, mixes, unshown
 
 CONTRIBUTION = {"on_mixing": "contribution"}
 
