@@ -83,15 +83,6 @@ def is_free(known: Class) -> bool:
     return isinstance(known, Shared) and known.data is None
 
 
-def is_plain(known: Class) -> bool:
-    """Whether a value is nobody's, the examples' own or a sum of these, and nothing else is known
-    of it.
-    """
-    if not isinstance(known, Batched):
-        return known is SHARED
-    return not (known.at or known.term or known.bare or known.laid_out or known.running)
-
-
 def joined(one: Class, other: Class, mixed: Mixed) -> Class:
     """The least class that holds for either of two values; `mixed` where none does."""
     match one, other:
@@ -142,15 +133,6 @@ class Lies:
     digits: frozenset[Digit]
 
 
-Form = tuple[
-    Link,
-    tuple[frozenset[Digit] | None, ...],
-    tuple[Lies, ...],
-    tuple[Digit, ...],
-    tuple[bool, ...],
-]
-
-
 @dataclass
 class State:
     """`batch`: the digits of the examples, major to minor. `classes`: by value; `taken`: as what an
@@ -160,7 +142,6 @@ class State:
     take step by step. `contribution`: whether all that is mixed counts as a constant. `wanted`:
     digits that turn out to be a batch digit, as where single examples are stacked in their order.
     `owners`: of ragged digits the ids that say whose each place is, or the ops that make it so.
-    `made`: what an op of some form was found to make.
     """
 
     structure: Structure
@@ -175,7 +156,6 @@ class State:
     wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list)
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict)
     owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
-    made: dict[Form, list[Class]] = field(default_factory=dict)
     # By the identity of lists of digits, which they hold, so that no other list has it.
     _lies: dict[int, tuple[Dims, Lies]] = field(default_factory=dict)
     _along: dict[int, tuple[list[Digit], LaidAlong]] = field(default_factory=dict)
