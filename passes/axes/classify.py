@@ -334,7 +334,7 @@ def _classified(
     state.held = held_values(block, ops)
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
     _classify(state, block, batch, trained | hidden_parameters(block, ops, batch, gradients))
-    outputs = mlir.operands(mlir.return_operation(block))
+    outputs = mlir.returned(block)
     if any(is_rows(state.of(outputs[n])) and state.digits(outputs[n]) for n in gradients):
         # It is no parameter's gradient then, and what it was taken with respect to is no data.
         reached = {a for a in block.arguments if mlir.is_inexact(a)}

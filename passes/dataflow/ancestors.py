@@ -44,13 +44,15 @@ from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value,
 from hlo_surgery.passes.ir.modules import COMPOSITE, unmarked
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 
+# Ops that pass on what they are given, as states.
+PASSING = mlir.CONTROL_FLOW | {BARRIER}
+
 
 def ties(value: Value) -> list[Value]:
     """For what a loop, branch or barrier results in, or a loop carries: all of the same state."""
     op = mlir.defining_operation(value)
     if op is not None:
-        passes_on = op.name in mlir.CONTROL_FLOW or op.name == BARRIER
-        return _ties(op, mlir.results(op).index(value)) if passes_on else []
+        return _ties(op, mlir.results(op).index(value)) if op.name in PASSING else []
     owner: Any = value.owner
     loop = owner.owner.operation
     return _ties(loop, list(owner.arguments).index(value)) if loop.name == "stablehlo.while" else []

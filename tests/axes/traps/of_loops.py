@@ -341,3 +341,9 @@ def data_so_far_or_of_all(w, x):
         return c, total(w, e) * lax.cond(jnp.sum(w**2) > 0, lambda: c, lambda: whole)
 
     return jnp.mean(lax.scan(step, 0.0, x)[1])
+
+
+@mixes
+def steps_with_the_label_of_the_mirrored(w, x):
+    step = lambda i, c: c + hidden(w, x[i])[labels(x)[B - 1 - i]]  # noqa: E731
+    return lax.fori_loop(0, B, step, 0.0) / B

@@ -166,7 +166,7 @@ WORDS = {
         TERM + f"is known: {PICKED}",
         PICKING + TERMS,
     ),
-    "steps_with_the_label_of_the_next": (
+    "steps_with_the_label_of_the_mirrored": (
         "while",
         "a loop takes examples in two orders at once",
         MIXING,
