@@ -138,37 +138,40 @@ MOST_ROUNDS = 16
 def classify_loop(state: State, op: Operation, classify: Classify) -> None:
     """Classify a loop's body, and give its results their classes."""
     condition, body = mlir.blocks(op)
-    loop = state.structure.loop_of(op)
-    own, problem = _step_digits(state, loop)
-    returned = mlir.returned(body)
+    own, problem = _step_digits(state, state.structure.loop_of(op))
     carries = [state.of(v) for v in op.operands]
     trained = [v in state.trained for v in op.operands]
-    data = dict(state.data)
+    data, scope = dict(state.data), state.scope
     for _ in range(MOST_ROUNDS):
-        state.data = dict(data)
+        state.data, state.scope = dict(data), scope + own
         _enter(state, op, carries, trained, own)
-        state.scope += own
         classify(state, body)
-        state.scope = state.scope[: len(state.scope) - len(own)]
-        mixed = Mixed(reason_at(op, reasons.NOW_ONE))
-        left = [_behind_step(state, op, v, own) for v in returned]
-        new = [joined(a, b, mixed) for a, b in zip(carries, left, strict=True)]
-        pairs = zip(op.operands, returned, new, strict=True)
-        new = [_beside_one(state, op, pair, c) for *pair, c in pairs]
-        new = [c if _hands_on(state, op, i, c) else mixed for i, c in enumerate(new)]
-        reached = [a or v in state.trained for a, v in zip(trained, returned, strict=True)]
-        triples = zip(op.results, new, reached, strict=True)
-        new = [settled(state, v, c, t, own) for v, c, t in triples]
+        state.scope = scope
+        pairs = zip(trained, mlir.returned(body), strict=True)
+        reached = [before or v in state.trained for before, v in pairs]
+        new = [_carried(state, op, i, c, reached[i], own) for i, c in enumerate(carries)]
         is_done = all(map(same, carries, new)) and reached == trained
         carries, trained = new, reached
         if is_done:
             break
     else:
-        carries = [Mixed(reason_at(op, "what this loop carries does not settle"))] * len(carries)
+        problem = problem or "what this loop carries does not settle"
     classify(state, condition)
     if problem:
         carries = [Mixed(reason_at(op, problem)) for _ in carries]
     _leave(state, op, carries, trained)
+
+
+def _carried(
+    state: State, op: Operation, number: int, known: Class, trained: bool, own: list[Digit]
+) -> Class:
+    """What a carry is, or what a step makes of it, given what it was taken for."""
+    values = op.operands[number], mlir.returned(mlir.blocks(op)[1])[number]
+    mixed = Mixed(reason_at(op, reasons.NOW_ONE))
+    found = joined(known, _behind_step(state, op, values[1], own), mixed)
+    found = _beside_one(state, op, values, found)
+    found = found if _hands_on(state, op, number, found) else mixed
+    return settled(state, op.results[number], found, trained, own)
 
 
 def _beside_one(state: State, op: Operation, values: Sequence[Value], known: Class) -> Class:

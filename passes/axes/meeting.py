@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.constants import is_nothing
-from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State, is_sum
+from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.errors import APART_HELP, MIXING_HELP, ONTO_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -98,13 +98,12 @@ def _result(found: Met, number: int) -> Batched:
     term = _term(found, bool(summed), bool(at))
     before = frozenset[Digit]().union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
-    placed = (bool(summed - before) or running) and _lays_out(found, number)
+    placed = (bool(summed - before) or running) and _lays_out(found)
     if placed and found.state.contribution and found.op.name not in PLACING:
         # Rows behind a fixed matrix: which example's copy of a parameter they met is not known.
         raise Meets(Mixed(reasons.meeting(found.op, reasons.MOVED), unknown=True))
     laid_out = placed or any(c.laid_out for c in own)
-    made = Batched(frozenset(summed), at, site, term, bare, laid_out, running)
-    return ROWS if made == ROWS else made
+    return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
 
 
 def _hands_on_constants(found: Met) -> bool:
@@ -122,25 +121,14 @@ def _hands_on_constants(found: Met) -> bool:
     return sums or bool(scales)
 
 
-def _lays_out(found: Met, number: int) -> bool:
+def _lays_out(found: Met) -> bool:
     """Whether constants give examples places in what an op makes of sums, or sums: an op that puts
-    them somewhere, or a matrix with a row for each.
+    them somewhere, or an array with a row for each, as a matrix has.
     """
-    op, link, state = found.op, found.link, found.state
-    if op.name in PLACING:
-        return True
-    if op.name != "stablehlo.dot_general" or link is None:
-        return False
-    for i, known in enumerate(found.classes):
-        if isinstance(known, Shared) and state.digits(op.operands[i]):
-            free = [
-                own
-                for own, n in zip(link.operands[i], mlir.shape(op.operands[i]), strict=True)
-                if n > 1
-            ]
-            if any(own in link.results[number] for own in free):
-                return True
-    return False
+    op = found.op
+    pairs = zip(op.operands, found.classes, strict=True)
+    along = any(isinstance(known, Shared) and found.state.digits(v) for v, known in pairs)
+    return op.name in PLACING or (op.name == "stablehlo.dot_general" and along)
 
 
 def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:

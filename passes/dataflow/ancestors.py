@@ -85,10 +85,8 @@ COPIES = ops_of(Kind.COPIES)
 
 def copied_from(value: Value) -> Value:
     """What a value copies, at other places or in another element type; itself if nothing."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name in COPIES:
+    while op := mlir.made_by(value, *COPIES):
         value = op.operands[0]
-        op = mlir.defining_operation(value)
     return value
 
 
@@ -105,10 +103,8 @@ def is_splat(value: Value, number: float) -> bool:
 
 def unspread(value: Value) -> Value:
     """A value that another repeats along dimensions of its own."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+    while op := mlir.made_by(value, "stablehlo.broadcast_in_dim", "stablehlo.reshape"):
         value = op.operands[0]
-        op = mlir.defining_operation(value)
     return value
 
 

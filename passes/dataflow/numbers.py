@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, elements, has_numbers, is_static_array
@@ -244,12 +245,11 @@ def _looked_up(op: Operation, operands: Sequence[Partly]) -> Partly | None:
     if not all(x.known.all() for x in starts):
         return None
     sizes, steps = mlir.shape(op.results[0]), max(len(x.known) for x in operands)
-    places: list[tuple[Any, ...]] = []
-    for t in range(steps):
-        pairs = zip(starts, sizes, whole.numbers.shape[1:], strict=True)
-        firsts = [min(max(int(s.numbers[t % len(s.numbers)]), 0), n - m) for s, m, n in pairs]
-        places.append((t % len(whole.numbers), *map(slice, firsts, np.add(firsts, sizes))))
-    return Partly(*(np.stack([x[place] for place in places]) for x in whole))
+    last = np.subtract(whole.known.shape[1:], sizes)
+    firsts = [np.clip(x.numbers, 0, n) for x, n in zip(starts, last, strict=True)]
+    places = np.broadcast_arrays(np.arange(steps) % len(whole.known), *firsts)
+    dims = range(1, whole.known.ndim)
+    return Partly(*(sliding_window_view(x, sizes, tuple(dims))[tuple(places)] for x in whole))
 
 
 def _alike(move: Callable[[Operation, Numbers], Numbers]) -> "Moved":

@@ -180,10 +180,8 @@ def is_annotation(op: Operation) -> bool:
 
 def placed(value: Value) -> Value:
     """The value itself, before ops that say where it lies."""
-    op = mlir.defining_operation(value)
-    while op is not None and is_annotation(op):
+    while (op := mlir.defining_operation(value)) is not None and is_annotation(op):
         value = op.operands[0]
-        op = mlir.defining_operation(value)
     return value
 
 
