@@ -231,14 +231,13 @@ def undivided_reason(
     """Why examples have no share of their own in an output of a block; None where they have.
     `terms`: its constant ones.
     """
-    reason = _by_class(state, output)
-    if reason is None and has_rows_of_a_parameter(state, block, output, terms):
+    if reason := _by_class(state, output):
+        return reason
+    if has_rows_of_a_parameter(state, block, output, terms):
         return _at(output, BY_ROW, BY_ROW_HELP)
-    if reason is None and any(_differs(state, v) for v in terms):
+    if any(_differs(state, v) for v in terms) or is_met_singly(state, block, output):
         return _at(output, SINGLY, SINGLY_HELP)
-    if reason is None and is_met_singly(state, block, output):
-        return _at(output, SINGLY, SINGLY_HELP)
-    return reason
+    return None
 
 
 def _at(output: Value, why: str, help: str) -> Reason:
