@@ -10,10 +10,10 @@ from typing import Any, Literal, TypedDict
 import jax
 
 from hlo_surgery.dumps import integer_of
-from hlo_surgery.passes.strategies.gradient_costs import Roofline
+from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
 
 
-def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
+def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = None) -> Roofline:
     return Roofline(
         f"tpu:{name}",
         flops,
@@ -30,6 +30,7 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
         written_out=8,
         group_patches=False,
         scaling=0,
+        kernels=kernels,
         exact_flops=flops / 6,
     )
 
@@ -119,9 +120,9 @@ ROOFLINES = {
     "gpu:b200": _gpu("gpu:b200", 1100e12, 2250e12, 75e12, 7.7e12, 191e9),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12),
-    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12),
-    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12),
-    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12),
+    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12, "mosaic"),
+    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12, "mosaic"),
+    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12, "mosaic"),
 }
 DEVICE_KINDS = {
     "TPU v2": "tpu:v3",
@@ -153,7 +154,7 @@ def roofline(target: str | None = None) -> Roofline:
     if name not in ROOFLINES:
         raise ValueError(f"there is no target {target!r}; there are {', '.join(ROOFLINES)}")
     row = ROOFLINES[name]
-    if target is None and row.kernels and not runs_triton(jax.devices()[0]):
+    if target is None and row.kernels == "triton" and not runs_triton(jax.devices()[0]):
         row = replace(row, kernels=None)
     # A module with a kernel is for one device, and that is to be named: XLA splits no kernel.
     return row if target and _devices_of(target) == 1 else replace(row, kernel_rate=0)

@@ -23,8 +23,8 @@ from hlo_surgery.passes.terms.convolutions import windows_of
 from hlo_surgery.passes.terms.steps import GradientSlice, contracted, is_ragged
 
 # What kernels of ours are written in, and the platform for which JAX lowers it.
-Kernels = Literal["triton"]
-PLATFORMS: dict[Kernels, str] = {"triton": "cuda"}
+Kernels = Literal["mosaic", "triton"]
+PLATFORMS: dict[Kernels, str] = {"mosaic": "tpu", "triton": "cuda"}
 
 
 @dataclass(frozen=True)

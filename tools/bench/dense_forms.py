@@ -1,21 +1,22 @@
-"""A dense site with its update in four forms, on TPU: what the planner's roofline is fitted to.
+"""A dense site with its update in five forms, on TPU: what the planner's roofline is fitted to.
 
 python -m tools.bench.dense_forms [--batches 2 4 8] [--sizes 1024x4096 1024x1024]
     [--positions 2048] [--forms plain lift] [--target tpu:v5e]
 
 Adam's plain contraction; lifted (all examples' gradients from one contraction); a loop of one
-example a step; its steps written out; each with the update. Compiled ahead of time; cycles by
-bundles, and by the compiler's estimates.
+example a step; its steps written out; the fused kernel; each with the update. Compiled ahead of
+time; cycles by bundles, and by the compiler's estimates.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.rebuild import counted_loop
+from hlo_surgery.passes.strategies.einsums.mosaic import Products, summed_products
 from hlo_surgery.targets.target import find_target, without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
 from tools.bench.side_by_side import known_cost
@@ -53,11 +54,21 @@ def loop(a: jax.Array, d: jax.Array, written_out: bool = False) -> Sums:
     return counted_loop(step, (zeros, zeros), a.shape[0], written_out)[0]
 
 
+def fused(a: jax.Array, d: jax.Array) -> Sums:
+    def take(own: jax.Array, _: Sequence[jax.Array]) -> list[jax.Array]:
+        return [own, own * own]
+
+    products = Products(a, d, jnp.ones((a.shape[0], 1)), take, 2)
+    gradient, squares = summed_products(products, interpret=False)
+    return gradient, squares
+
+
 FORMS: dict[str, Callable[..., Sums]] = {
     "plain": plain,
     "lift": lift,
     "loop": loop,
     "written out": lambda a, d: loop(a, d, written_out=True),
+    "fused": fused,
 }
 
 

@@ -13,7 +13,7 @@ Predicted: what a fused kernel takes, by the tiles that it has on the device.
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -26,12 +26,13 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
 from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi
-from hlo_surgery.passes.strategies.einsums import triton
+from hlo_surgery.passes.strategies.einsums import mosaic, triton
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum, einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import operands_of, scale_of, scaled_by
-from hlo_surgery.passes.strategies.einsums.triton import WORD, Products
+from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products
 from hlo_surgery.passes.strategies.gradient_costs import (
     Predicted,
+    Roofline,
     Schedule,
     plain_seconds,
 )
@@ -51,41 +52,70 @@ from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import GradientSlice, Step, contracted
 
 
+@dataclass(frozen=True)
+class KernelWork:
+    """What a kernel is to make: of `size` examples, in each of `batch` layers, products of lengths
+    (P, D, F), summed in so many ways. `width`: bytes of an element of the operands; `contracting`:
+    the seconds by FLOPs alone.
+    """
+
+    size: int
+    batch: int
+    lengths: tuple[int, int, int]
+    sums: int
+    width: int
+    contracting: float
+
+
 def predicted(task: Task, path: Einsum, sums: int) -> Predicted:
     """The kernel; then the sums and the gradient, written and read by what follows, which XLA would
     have fused; instead of the plain gradient.
     """
-    size, device = task.counts.size, task.device
+    device, size, (site,) = task.device, task.counts.size, task.counts.sites
     own, other = contracted(path.site.op).values()
-    batch = math.prod(own.shape[d] for d in own.batch)
-    lengths = own.positions // size, own.elements // batch, other.elements // batch
-    tiles = triton.tiling(size, *lengths, sums + 1)
-    made = batch * math.prod(lengths[1:]) * jnp.dtype(WORD).itemsize
-    # The sums of parts of the batch are written, and read to be added up.
-    times = 1 + tiles.parts if tiles.parts > 1 else 1
-    moved = 2 * times * (sums + 1) * made / device.bandwidth
-    seconds = _working_seconds(task, batch, lengths, tiles) + moved
+    batch, positions = math.prod(own.shape[d] for d in own.batch), own.positions // size
+    lengths = (positions, own.elements // batch, other.elements // batch)
+    width = max(dtype_of(value).itemsize for value in path.site.op.operands)
+    contracting = site.flops / device.contraction_rate(positions, False, site.narrow)
+    work = KernelWork(size, batch, lengths, sums + 1, width, contracting)
+    made = batch * lengths[1] * lengths[2] * jnp.dtype(WORD).itemsize
+    by = _by_triton if device.kernels == "triton" else _by_mosaic
+    seconds = by(work, made, device) + 2 * work.sums * made / device.bandwidth
     # The gradient's own place is that of the plain one.
     return Predicted(seconds - plain_seconds(task.counts, device), sums * made)
 
 
-def _working_seconds(
-    task: Task, batch: int, lengths: tuple[int, int, int], tiles: triton.Tiling
-) -> float:
+def _by_mosaic(work: KernelWork, made: int, device: Roofline) -> float:
+    """Contracting, or reading operands again for each tile, whichever is longer."""
+    positions, left, right = work.lengths
+    tiles = mosaic.tiling(*work.lengths)
+    again = left * -(-right // tiles.right) + right * -(-left // tiles.left)
+    read = work.size * positions * work.batch * again
+    return max(work.contracting, read * work.width / device.bandwidth)
+
+
+def _by_triton(work: KernelWork, made: int, device: Roofline) -> float:
     """Programs in waves, the last of which leaves multiprocessors idle; in each, examples one after
-    the other. Operands are read again from the cache, which is never what is waited for.
+    the other. Operands are read again from the cache, which is never what is waited for. The sums
+    of parts of the batch are written, and read to be added up.
     """
-    device, (site,), (positions, left, right) = task.device, task.counts.sites, lengths
-    waves = batch * triton.programs(left, right, tiles) / triton.PROGRAMS
-    rounds = math.ceil(waves)
-    contracting = site.flops / device.contraction_rate(positions, False, site.narrow)
-    waiting = rounds * task.counts.size // tiles.parts * triton.waiting_seconds(positions, tiles)
-    return contracting / (device.kernel_rate or 1) * rounds / waves + waiting
+    positions, left, right = work.lengths
+    tiles = triton.tiling(work.size, *work.lengths, work.sums)
+    programs = work.batch * -(-left // tiles.left) * -(-right // tiles.right) * tiles.parts
+    waves = -(-programs // triton.PROGRAMS)
+    busy = programs / (waves * triton.PROGRAMS)
+    examples = waves * work.size // tiles.parts
+    waiting = examples * triton.waiting_seconds(positions, tiles)
+    moved = 2 * tiles.parts * work.sums * made if tiles.parts > 1 else 0
+    contracting = work.contracting / (device.kernel_rate or 1) / busy
+    return contracting + waiting + moved / device.bandwidth
 
 
 OPERANDS = ("bfloat16", "float16", "float32")
 # Kernels address in 32 bits.
 MOST_ELEMENTS = 1 << 31
+# Numbers of examples that fit beside a TPU's scalar unit.
+MOST_EXAMPLES = 1 << 14
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -94,7 +124,11 @@ def _applies(task: Task, measure: Measure) -> bool:
     given nothing shows what a kernel makes of a tile, or whether it has the ops.
     """
     is_ours = isinstance(measure, MeanOf) and measure.factorable and not measure.is_given
-    return is_ours and _is_one_product(task.sliced)
+    if not is_ours or not _is_one_product(task.sliced):
+        return False
+    # Mosaic asks for the device that is here to lower a sign.
+    lacking = task.device.kernels == "mosaic" and measure.phi is jnp.sign
+    return not lacking and task.examples.size <= MOST_EXAMPLES
 
 
 def _is_one_product(sliced: GradientSlice) -> bool:
@@ -186,12 +220,13 @@ def _sums(
     spread = [jnp.broadcast_to(jnp.asarray(x, WORD), task.examples.size) for x in columns]
     operands = _operands(task, path, known)
     how = _precision(path, operands[0].dtype)
+    kernel = triton if task.device.kernels == "triton" else mosaic
 
     def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
         # Kernels count in 32 bits.
         with jax.enable_x64(False):
-            return triton.summed_products(products, interpret=task.device.kernels is None)
+            return kernel.summed_products(products, interpret=task.device.kernels is None)
 
     is_single = operands[0].shape[1] == 1
     sums = run(*(x[:, 0] for x in operands)) if is_single else jax.vmap(run, (1, 1))(*operands)

@@ -1,19 +1,11 @@
-"""Triton: a fused kernel for GPU, and, interpreted, for other devices.
+"""Triton: a fused kernel for GPU.
 
 grid (D / Dt, F / Ft, parts of the batch): a program loops over its examples, and within one over
 its positions; all sums are in registers until the end. Where tiles are too few for the GPU, parts
 of the batch have sums of their own, which are added up behind.
-
-Tiles: what a kernel takes of the products of each example, a tile [Dt, Ft] at a time.
-
-for a tile of [D, F], and in it for each example b:
-    M_b = a[b, :, tile]' d[b, :, tile]          float32, never in main memory
-    sums += take(M_b)
 """
 
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,42 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-WORD = jnp.float32
-
-
-# Of a tile [Dt, Ft] in float32, and of the example's own numbers: tiles to be summed.
-Take = Callable[[jax.Array, Sequence[jax.Array]], Sequence[jax.Array]]
-
-
-@dataclass(frozen=True)
-class Products:
-    """Operands of a site, a[B, P, D] and d[B, P, F], numbers of each example, [B, k] in float32,
-    and what is taken of each example's products: so many tiles to be summed.
-    """
-
-    a: jax.Array
-    d: jax.Array
-    numbers: jax.Array
-    take: Take
-    sums: int
-    precision: jax.lax.Precision = jax.lax.Precision.DEFAULT
-
-    @property
-    def size(self) -> int:
-        """B."""
-        return self.a.shape[0]
-
-    @property
-    def lengths(self) -> tuple[int, int, int]:
-        """P, D and F."""
-        return self.a.shape[1], self.a.shape[2], self.d.shape[2]
-
-    def of(self, a: jax.Array, d: jax.Array) -> jax.Array:
-        """Of one example, or of a tile of it: [P, D] and [P, F] to [D, F]."""
-        along = (((0,), (0,)), ((), ()))
-        how = self.precision
-        return lax.dot_general(a, d, along, precision=how, preferred_element_type=WORD)
-
+from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products, Tiling, padded
 
 # Powers of two, as Triton takes no others. Registers hold the products and two sums of 64 x 128,
 # and more sums of half as many. Of seven tilings this was the fastest on an H200, or within 7 % of
@@ -74,32 +31,6 @@ TAKING, FILLING = 0.33e-6, 0.57e-6
 KIND = "NVIDIA H200"
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """How long tiles are along positions and both free dimensions, and of how many parts of the
-    batch the sums are made.
-    """
-
-    positions: int
-    left: int
-    right: int
-    parts: int
-
-
-def padded(products: Products, tiles: Tiling) -> tuple[jax.Array, jax.Array]:
-    """Both operands with zeros behind, so that whole tiles cover them.
-
-    Zeros add nothing to products, so that of padded elements all products are zero.
-    """
-    a = _padded(products.a, (tiles.positions, tiles.left))
-    return a, _padded(products.d, (tiles.positions, tiles.right))
-
-
-def _padded(x: jax.Array, multiples: tuple[int, int]) -> jax.Array:
-    behind = [-size % tile for size, tile in zip(x.shape[1:], multiples, strict=True)]
-    return jnp.pad(x, [(0, 0), *((0, more) for more in behind)]) if any(behind) else x
-
-
 def tiling(size: int, positions: int, left: int, right: int, sums: int) -> Tiling:
     """For a batch of this size, and so many sums."""
     high = _tile(left, LEFT)
@@ -111,13 +42,8 @@ def tiling(size: int, positions: int, left: int, right: int, sums: int) -> Tilin
     return Tiling(at_once, high, wide, parts)
 
 
-def programs(left: int, right: int, tiles: Tiling) -> int:
-    """How many make all tiles of a matrix, of all parts of the batch."""
-    return pl.cdiv(left, tiles.left) * pl.cdiv(right, tiles.right) * tiles.parts
-
-
 def waiting_seconds(positions: int, tiles: Tiling) -> float:
-    """What a program takes for an example beside contracting it; they go one after the other."""
+    """What a program takes for an example beside contracting it."""
     at_once = 1 < positions <= tiles.positions
     return TAKING if at_once else TAKING + FILLING
 
