@@ -32,13 +32,10 @@ from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
     Class,
-    Form,
-    Lies,
     Mixed,
     Shared,
     State,
     is_free,
-    is_plain,
     is_rows,
     is_sum,
 )
@@ -92,52 +89,13 @@ def _classify_op(state: State, taking: Taking) -> None:
         state.trained -= state.held.intersection(results)
     state.taken.pop(results[0], None)
     classes = [state.of(v) for v in operands]
-    lies = [state.lies(v) for v in operands]
-    if not captured and all(c is SHARED for c in classes) and not any(each.places for each in lies):
+    if not captured and all(c is SHARED for c in classes) and not any(map(state.digits, operands)):
         # So is half of a module: no example, nor anything that lies along the batch.
-        for result in results:
-            state.classes[result] = SHARED
-        return
-    form = None if captured else _form(state, taking, classes, lies)
-    if made := state.made.get(form) if form else None:
-        for result, known in zip(results, made, strict=True):
-            state.classes[result] = _of_form(op, classes, known)
-        return
-    found = _made(state, op, classes, captured)
-    plain = all(isinstance(c, Batched) and is_plain(c) for c in found)
-    if form and plain and results[0] not in state.taken:
-        state.made[form] = found
+        found: list[Class] = [SHARED] * len(results)
+    else:
+        found = _made(state, op, classes, captured)
     for result, known in zip(results, found, strict=True):
         state.classes[result] = settled(state, result, known, result in state.trained)
-
-
-def _form(
-    state: State, taking: Taking, classes: Sequence[Class], lies: Sequence[Lies]
-) -> Form | None:
-    """What decides what an op makes of rows, sums and what is nobody's: its factors, the operands'
-    classes, where the batch lies, the steps around, what a body adds up. Half of all ops are alike.
-    """
-    link = state.structure.links.get(taking.results[0])
-    if link is None:
-        return None
-    summed: list[frozenset[Digit] | None] = []
-    for known in classes:
-        if not is_plain(known):
-            return None
-        summed.append(known.summed if isinstance(known, Batched) else None)
-    if any(summed) and (state.scope or state.contribution):
-        return None
-    lies = *lies, *map(state.lies, taking.results)
-    adds = traits.added_results(taking.op) if taking.name in traits.SUMMING_BODIES else []
-    return link, tuple(summed), lies, tuple(state.scope), tuple(adds)
-
-
-def _of_form(op: Operation, classes: Sequence[Class], made: Class) -> Class:
-    """What an op makes, given what another one of its form does: the site is its own."""
-    if not isinstance(made, Batched) or made.site is None:
-        return made
-    sites = (c.site for c in classes if isinstance(c, Batched) and c.site is not None)
-    return replace(made, site=next(sites, op))
 
 
 def _made(
@@ -376,7 +334,7 @@ def _classified(
     state.held = held_values(block, ops)
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
     _classify(state, block, batch, trained | hidden_parameters(block, ops, batch, gradients))
-    outputs = mlir.operands(mlir.return_operation(block))
+    outputs = mlir.returned(block)
     if any(is_rows(state.of(outputs[n])) and state.digits(outputs[n]) for n in gradients):
         # It is no parameter's gradient then, and what it was taken with respect to is no data.
         reached = {a for a in block.arguments if mlir.is_inexact(a)}

@@ -164,6 +164,6 @@ def is_nothing(state: State, value: Value) -> bool:
     if loop is None or loop.name != "stablehlo.while":
         return False
     number = list(block.arguments).index(value)
-    returned = mlir.return_operation(block).operands[number]
+    returned = mlir.returned(block)[number]
     goes_on = isinstance(state.classes.get(returned), Shared)
     return is_splat(loop.operands[number], 0) and not goes_on

@@ -47,12 +47,12 @@ AND, OR = "stablehlo.and", "stablehlo.or"
 
 def frozen_carries(state: State, loop: Operation) -> set[int]:
     """The carries that each example keeps once it is done; none of another kind of loop."""
-    condition, body = (region.blocks[0] for region in loop.regions)
+    condition, body = mlir.blocks(loop)
     asked = _going_on(state, condition)
     if asked is None:
         return set()
     pairs: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
-    returned = mlir.operands(mlir.return_operation(body))
+    returned = mlir.returned(body)
     # Of several truths of an example one may rest on what another has kept back.
     alone = math.prod(mlir.shape(asked)) == size_of(state.batch)
     flags = [v for i, v in enumerate(body.arguments) if _is_flag(loop, i, asked, alone=alone)]
@@ -71,7 +71,7 @@ def _going_on(state: State, condition: Block) -> Value | None:
     """What of each example a condition asks, if it asks whether any goes on; all else that it asks,
     as for a cap on the steps, must be nobody's.
     """
-    asked = [mlir.operands(mlir.return_operation(condition))[0]]
+    asked = [mlir.returned(condition)[0]]
     for value in asked:
         asked += _both(value)
     others = [v for v in asked if not _both(v)]
@@ -101,8 +101,8 @@ def _is_flag(loop: Operation, number: int, asked: Value, *, alone: bool) -> bool
     of one truth for each example, it starts as what is asked, and each step leaves it true only if
     what is asked next is.
     """
-    condition, body = (region.blocks[0] for region in loop.regions)
-    returned, old = mlir.operands(mlir.return_operation(body)), body.arguments[number]
+    condition, body = mlir.blocks(loop)
+    returned, old = mlir.returned(body), body.arguments[number]
     both = _both(returned[number])
     if old not in both:
         return False
@@ -137,38 +137,41 @@ MOST_ROUNDS = 16
 
 def classify_loop(state: State, op: Operation, classify: Classify) -> None:
     """Classify a loop's body, and give its results their classes."""
-    condition, body = (region.blocks[0] for region in op.regions)
-    loop = state.structure.loop_of(op)
-    own, problem = _step_digits(state, loop)
-    returned = mlir.operands(mlir.return_operation(body))
+    condition, body = mlir.blocks(op)
+    own, problem = _step_digits(state, state.structure.loop_of(op))
     carries = [state.of(v) for v in op.operands]
     trained = [v in state.trained for v in op.operands]
-    data = dict(state.data)
+    data, scope = dict(state.data), state.scope
     for _ in range(MOST_ROUNDS):
-        state.data = dict(data)
+        state.data, state.scope = dict(data), scope + own
         _enter(state, op, carries, trained, own)
-        state.scope += own
         classify(state, body)
-        state.scope = state.scope[: len(state.scope) - len(own)]
-        mixed = Mixed(reason_at(op, reasons.NOW_ONE))
-        left = [_behind_step(state, op, v, own) for v in returned]
-        new = [joined(a, b, mixed) for a, b in zip(carries, left, strict=True)]
-        pairs = zip(op.operands, returned, new, strict=True)
-        new = [_beside_one(state, op, pair, c) for *pair, c in pairs]
-        new = [c if _hands_on(state, op, i, c) else mixed for i, c in enumerate(new)]
-        reached = [a or v in state.trained for a, v in zip(trained, returned, strict=True)]
-        triples = zip(op.results, new, reached, strict=True)
-        new = [settled(state, v, c, t, own) for v, c, t in triples]
+        state.scope = scope
+        pairs = zip(trained, mlir.returned(body), strict=True)
+        reached = [before or v in state.trained for before, v in pairs]
+        new = [_carried(state, op, i, c, reached[i], own) for i, c in enumerate(carries)]
         is_done = all(map(same, carries, new)) and reached == trained
         carries, trained = new, reached
         if is_done:
             break
     else:
-        carries = [Mixed(reason_at(op, "what this loop carries does not settle"))] * len(carries)
+        problem = problem or "what this loop carries does not settle"
     classify(state, condition)
     if problem:
         carries = [Mixed(reason_at(op, problem)) for _ in carries]
     _leave(state, op, carries, trained)
+
+
+def _carried(
+    state: State, op: Operation, number: int, known: Class, trained: bool, own: list[Digit]
+) -> Class:
+    """What a carry is, or what a step makes of it, given what it was taken for."""
+    values = op.operands[number], mlir.returned(mlir.blocks(op)[1])[number]
+    mixed = Mixed(reason_at(op, reasons.NOW_ONE))
+    found = joined(known, _behind_step(state, op, values[1], own), mixed)
+    found = _beside_one(state, op, values, found)
+    found = found if _hands_on(state, op, number, found) else mixed
+    return settled(state, op.results[number], found, trained, own)
 
 
 def _beside_one(state: State, op: Operation, values: Sequence[Value], known: Class) -> Class:
@@ -185,8 +188,8 @@ def _hands_on(state: State, op: Operation, number: int, known: Class) -> bool:
     """Whether a carry holds the examples in one way wherever it goes, if it holds any."""
     if isinstance(known, Mixed) or is_free(known):
         return True
-    condition, body = (region.blocks[0] for region in op.regions)
-    returned = mlir.operands(mlir.return_operation(body))[number]
+    condition, body = mlir.blocks(op)
+    returned = mlir.returned(body)[number]
     inside = condition.arguments[number], body.arguments[number], returned
     return state.lie_alike(op.operands[number], *inside, op.results[number])
 
@@ -216,8 +219,8 @@ def _enter(
     """
     loop = state.structure.loop_of(op)
     body = op.regions[1].blocks[0]
-    returned = mlir.operands(mlir.return_operation(body))
-    for block in (region.blocks[0] for region in op.regions):
+    returned = mlir.returned(body)
+    for block in mlir.blocks(op):
         for i, (argument, known) in enumerate(zip(block.arguments, carries, strict=True)):
             if trained[i]:
                 state.trained.add(argument)
@@ -259,10 +262,10 @@ def _rests_on_others(state: State, op: Operation, value: Value) -> bool:
 
 def _leave(state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]) -> None:
     """The results' classes, given who decides how often the loop runs."""
-    decider = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))[0]
+    decider = mlir.returned(op.regions[0].blocks[0])[0]
     frozen = frozen_carries(state, op)
     body = op.regions[1].blocks[0]
-    returned = mlir.operands(mlir.return_operation(body))
+    returned = mlir.returned(body)
     for i, (result, known) in enumerate(zip(op.results, carries, strict=True)):
         reached = trained[i]
         if i not in frozen and returned[i] != body.arguments[i]:
@@ -286,10 +289,10 @@ def _settle(state: State, result: Value, known: Class, trained: bool) -> None:
 
 def classify_branches(state: State, op: Operation, classify: Classify) -> None:
     """Classify the blocks of a branch, and give its results their classes."""
-    blocks = [region.blocks[0] for region in op.regions]
+    blocks = mlir.blocks(op)
     for block in blocks:
         classify(state, block)
-    returned = [mlir.operands(mlir.return_operation(block)) for block in blocks]
+    returned = [mlir.returned(block) for block in blocks]
     decider = op.operands[0]
     for i, result in enumerate(op.results):
         values = [row[i] for row in returned]

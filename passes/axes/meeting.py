@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.constants import is_nothing
-from hlo_surgery.passes.axes.state import ROWS, Batched, Class, Mixed, Shared, State, joined
+from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
 from hlo_surgery.passes.ir import mlir, traits
-from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP, reason_at
+from hlo_surgery.passes.ir.errors import APART_HELP, MIXING_HELP, ONTO_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import integer
+from hlo_surgery.passes.ir.traits import initial_operands, integer
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
 from hlo_surgery.passes.structure.ragged import looked_up, may_be_nobodys, takes_rows
 from hlo_surgery.passes.structure.structure import Counted, Link
@@ -72,9 +72,7 @@ def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results, some of its operands being Batched."""
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
-    return _sums_onto(found) or [
-        _result_or_mixed(found, number) for number in range(len(op.results))
-    ]
+    return [_result_or_mixed(found, number) for number in range(len(op.results))]
 
 
 def _result_or_mixed(found: Met, number: int) -> Class:
@@ -82,26 +80,6 @@ def _result_or_mixed(found: Met, number: int) -> Class:
         return _result(found, number)
     except Meets as meets:
         return meets.mixed
-
-
-def _sums_onto(found: Met) -> list[Class] | None:
-    """Of an op that adds to sums what the rest of it sums, both together; None of another op."""
-    op, classes = found.op, found.classes
-    first = traits.initial_operands(op)
-    own = {i: c for i, c in found.batched.items() if i in first and c.summed}
-    adds = own and all(traits.sums(op, number) for number in range(len(op.results)))
-    rest = {i: c for i, c in found.batched.items() if i not in own}
-    if not adds or not rest:
-        return None
-    bare = [Shared() if i in own else c for i, c in enumerate(classes)]
-    made: list[Class] = []
-    for number, term in enumerate(met(found.state, op, bare)):
-        onto, mixed = own.get(first[number]), Mixed(reasons.meeting(op, reasons.APART))
-        if onto is not None and isinstance(term, Batched):
-            is_row = found.state.digits(op.results[number]) - term.summed or term.at
-            term = mixed if is_row else joined(onto, term, mixed)
-        made.append(term)
-    return made
 
 
 def _result(found: Met, number: int) -> Batched:
@@ -120,13 +98,12 @@ def _result(found: Met, number: int) -> Batched:
     term = _term(found, bool(summed), bool(at))
     before = frozenset[Digit]().union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
-    placed = (bool(summed - before) or running) and _lays_out(found, number)
+    placed = (bool(summed - before) or running) and _lays_out(found)
     if placed and found.state.contribution and found.op.name not in PLACING:
         # Rows behind a fixed matrix: which example's copy of a parameter they met is not known.
         raise Meets(Mixed(reasons.meeting(found.op, reasons.MOVED), unknown=True))
     laid_out = placed or any(c.laid_out for c in own)
-    made = Batched(frozenset(summed), at, site, term, bare, laid_out, running)
-    return ROWS if made == ROWS else made
+    return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
 
 
 def _hands_on_constants(found: Met) -> bool:
@@ -144,25 +121,14 @@ def _hands_on_constants(found: Met) -> bool:
     return sums or bool(scales)
 
 
-def _lays_out(found: Met, number: int) -> bool:
+def _lays_out(found: Met) -> bool:
     """Whether constants give examples places in what an op makes of sums, or sums: an op that puts
-    them somewhere, or a matrix with a row for each.
+    them somewhere, or an array with a row for each, as a matrix has.
     """
-    op, link, state = found.op, found.link, found.state
-    if op.name in PLACING:
-        return True
-    if op.name != "stablehlo.dot_general" or link is None:
-        return False
-    for i, known in enumerate(found.classes):
-        if isinstance(known, Shared) and state.digits(op.operands[i]):
-            free = [
-                own
-                for own, n in zip(link.operands[i], mlir.shape(op.operands[i]), strict=True)
-                if n > 1
-            ]
-            if any(own in link.results[number] for own in free):
-                return True
-    return False
+    op = found.op
+    pairs = zip(op.operands, found.classes, strict=True)
+    along = any(isinstance(known, Shared) and found.state.digits(v) for v, known in pairs)
+    return op.name in PLACING or (op.name == "stablehlo.dot_general" and along)
 
 
 def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
@@ -178,7 +144,7 @@ def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
     for i, known in enumerate(found.classes):
         if isinstance(known, Shared) and (known.term or (is_single and not is_sum)):
             added = traits.is_linear(found.op, places | {i})
-            if added or i in traits.initial_operands(found.op):
+            if added or i in initial_operands(found.op):
                 if known.term:
                     return known.term
                 if not is_nothing(found.state, found.op.operands[i]):
@@ -237,22 +203,25 @@ def _counts_step(found: Met, link: Link, dim: int, digit: Digit) -> bool:
 
 def _summed(found: Met, kinds: set[Way]) -> Way:
     if KEPT in kinds or not found.is_linear():
-        # A state that goes from one example to the next has no rows to be found, either.
+        # A state that goes from one example to the next has no rows to be found, either; and what
+        # is added up on top of a sum is none of its constants.
+        onto = any(is_sum(found.classes[i]) for i in initial_operands(found.op))
         running = KEPT not in kinds and any(c.running for c in found.batched.values())
-        raise Meets(Mixed(_sum_meets(found, KEPT in kinds or STEP in kinds), unknown=running))
+        reason = _sum_meets(found, KEPT in kinds or STEP in kinds, onto)
+        raise Meets(Mixed(reason, unknown=running or onto))
     return SUMMED
 
 
-def _sum_meets(found: Met, rows: bool) -> reasons.Reason:
+def _sum_meets(found: Met, rows: bool, onto: bool) -> reasons.Reason:
     """Why a sum over the examples is none of what this op may take."""
     sums = [c for c in found.batched.values() if c.summed]
     site = next((c.site for c in sums if c.site is not None), found.op)
     line = f"{site.name} at {reasons.source_line(site)}"
-    if any(c.running for c in sums) and any(not c.summed for c in found.batched.values()):
+    if not rows and len(sums) == len(found.batched):
+        return reasons.of_sums(found.op, line, len(sums))
+    if any(c.running for c in sums) and len(sums) < len(found.batched) and not onto:
         return reason_at(found.op, reasons.EARLIER.format(line=line), STEPS_HELP)
-    if rows or any(not c.summed for c in found.batched.values()):
-        return reason_at(found.op, reasons.MEETS.format(line=line))
-    return reasons.of_sums(found.op, line, len(sums))
+    return reason_at(found.op, reasons.MEETS.format(line=line), ONTO_HELP if onto else MIXING_HELP)
 
 
 def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]) -> Way:

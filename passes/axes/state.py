@@ -83,15 +83,6 @@ def is_free(known: Class) -> bool:
     return isinstance(known, Shared) and known.data is None
 
 
-def is_plain(known: Class) -> bool:
-    """Whether a value is nobody's, the examples' own or a sum of these, and nothing else is known
-    of it.
-    """
-    if not isinstance(known, Batched):
-        return known is SHARED
-    return not (known.at or known.term or known.bare or known.laid_out or known.running)
-
-
 def joined(one: Class, other: Class, mixed: Mixed) -> Class:
     """The least class that holds for either of two values; `mixed` where none does."""
     match one, other:
@@ -117,38 +108,31 @@ def joined(one: Class, other: Class, mixed: Mixed) -> Class:
 
 def same(one: Class, other: Class) -> bool:
     """Whether two classes claim the same, whatever their reasons."""
-    match one, other:
-        case (Shared(), Shared()):
-            kept = one.varies == other.varies
-            return kept and (not one.data, not one.term) == (not other.data, not other.term)
-        case (Batched(), Batched()):
-            kept = (one.summed, one.at, one.bare) == (other.summed, other.at, other.bare)
-            noted = [(not c.term, c.laid_out, c.running) for c in (one, other)]
-            return kept and noted[0] == noted[1]
-        case _:
-            return type(one) is type(other)
+    return _claim(one) == _claim(other)
+
+
+def _claim(known: Class) -> tuple[object, ...]:
+    match known:
+        case Mixed():
+            return ()
+        case Shared():
+            return known.varies, bool(known.data), bool(known.term)
+        case Batched():
+            return replace(known, site=None, term=None), bool(known.term)
 
 
 LaidAlong = tuple[tuple[int, Digit], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Lies:
-    """Where the batch lies in a value's dimensions: `places`, the dimensions by batch digit. Values
-    that have it alike have one of these.
+    """Where the batch lies in a value's dimensions: `laid`, of each the batch digits, the minor
+    first, and how many places one step along is; `places`, the dimensions by batch digit.
     """
 
-    places: dict[Digit, list[int]]
-    digits: frozenset[Digit]
-
-
-Form = tuple[
-    Link,
-    tuple[frozenset[Digit] | None, ...],
-    tuple[Lies, ...],
-    tuple[Digit, ...],
-    tuple[bool, ...],
-]
+    laid: tuple[LaidAlong, ...]
+    places: dict[Digit, list[int]] = field(compare=False)
+    digits: frozenset[Digit] = field(compare=False)
 
 
 @dataclass
@@ -160,7 +144,6 @@ class State:
     take step by step. `contribution`: whether all that is mixed counts as a constant. `wanted`:
     digits that turn out to be a batch digit, as where single examples are stacked in their order.
     `owners`: of ragged digits the ids that say whose each place is, or the ops that make it so.
-    `made`: what an op of some form was found to make.
     """
 
     structure: Structure
@@ -175,11 +158,8 @@ class State:
     wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list)
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict)
     owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
-    made: dict[Form, list[Class]] = field(default_factory=dict)
     # By the identity of lists of digits, which they hold, so that no other list has it.
     _lies: dict[int, tuple[Dims, Lies]] = field(default_factory=dict)
-    _along: dict[int, tuple[list[Digit], LaidAlong]] = field(default_factory=dict)
-    _laid: dict[tuple[LaidAlong, ...], Lies] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.offsets = {digit: (digit, 0) for digit in self.batch}
@@ -223,7 +203,7 @@ class State:
 
     def lie_alike(self, one: Value, *others: Value) -> bool:
         """Whether values of a shape have each batch digit at the same places of a dimension."""
-        return all(self.lies(one) is self.lies(other) for other in others)
+        return all(self.lies(one) == self.lies(other) for other in others)
 
     def lies(self, value: Value) -> Lies:
         """Where the batch lies in a value's dimensions."""
@@ -235,26 +215,18 @@ class State:
 
     def _lies_in(self, dims: Dims) -> Lies:
         laid = tuple(map(self._laid_along, dims))
-        found = self._laid.get(laid)
-        if found is None:
-            places = dict[Digit, list[int]]()
-            for dim, own in enumerate(laid):
-                for _, digit in own:
-                    places.setdefault(self.offsets[digit][0], []).append(dim)
-            found = self._laid[laid] = Lies(places, frozenset(places))
-        return found
+        places = dict[Digit, list[int]]()
+        for dim, own in enumerate(laid):
+            for _, digit in own:
+                places.setdefault(self.offsets[digit][0], []).append(dim)
+        return Lies(laid, places, frozenset(places))
 
     def _laid_along(self, digits: list[Digit]) -> LaidAlong:
-        """A dimension's batch digits, the minor first, and how many places one step along is."""
-        known = self._along.get(id(digits))
-        if known is None:
-            behind, whole = 1, leaves(digits)
-            own: list[tuple[int, Digit]] = []
-            for each in () if self.offsets.keys().isdisjoint(whole) else reversed(whole):
-                own += [(behind, each)] if each in self.offsets else []
-                behind *= each.size
-            known = self._along[id(digits)] = digits, tuple(own)
-        return known[1]
+        own, behind = list[tuple[int, Digit]](), 1
+        for each in reversed(leaves(digits)):
+            own += [(behind, each)] if each in self.offsets else []
+            behind *= each.size
+        return tuple(own)
 
     @property
     def by_value(self) -> list[dict[Value, Any]]:

@@ -15,7 +15,7 @@ from functools import partial
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.meeting import PLACING
 from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
-from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, ancestors, ties
+from hlo_surgery.passes.dataflow.ancestors import MADE_FROM, PASSING, ancestors, ties
 from hlo_surgery.passes.dataflow.vanishing import UPDATES, vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
@@ -46,7 +46,7 @@ def _next_terms(state: State, value: Value) -> list[Value]:
     if not is_sum(state.of(value)):
         return []
     op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+    if op is None or op.name in PASSING:
         return ties(value)
     summed = frozenset(i for i, c in enumerate(state.at(op)) if is_sum(c))
     operands = mlir.operands(op)
@@ -77,7 +77,7 @@ def is_met_singly(state: State, block: Block, gradient: Value) -> bool:
         return False
     met, shape = _behind_taken(state, block, _met_singly), mlir.shape(gradient)
     own = [a for a in block.arguments if a in state.trained and mlir.shape(a) == shape]
-    outputs = mlir.operands(mlir.return_operation(block))
+    outputs = mlir.returned(block)
     alike = [v for v in outputs if isinstance(state.of(v), Shared) and mlir.shape(v) == shape]
     # Parameters that meet none, as those of a penalty alone, may have such gradients.
     return not met.isdisjoint(own) and len(alike) > len(set(own) - met)
@@ -99,7 +99,7 @@ def _takes_examples(state: State, loop: Operation) -> bool:
 
 def _changes(body: Block, value: Value) -> bool:
     """Whether a value is a carry that a step hands on as another, or counts the steps."""
-    handed = zip(body.arguments, mlir.return_operation(body).operands, strict=True)
+    handed = zip(body.arguments, mlir.returned(body), strict=True)
     return any(argument == value and after != value for argument, after in handed)
 
 
@@ -150,27 +150,6 @@ def _is_single(state: State, value: Value, known: Class) -> bool:
         return False
     in_step = not known.summed and not state.digits(value).issuperset(state.batch)
     return _is_at(known) or in_step
-
-
-def unseen_rows(
-    state: State, block: Block, gradients: Collection[int], size: int, terms: Sequence[Value]
-) -> Value | None:
-    """What may lie row by row beside the examples, behind constant terms of an output: numbers that
-    are no parameter's, as many as a multiple of the examples, which nothing has aligned.
-
-    `jax.jit` leaves out of a dump what no output needs: of `mean(mask * (x @ w + b))` the gradient
-    of b needs the mask alone, and nothing shows that it met x. To be asked of modules that may lack
-    such, and do not show their loss.
-    """
-    if not terms:
-        return None
-    outputs = mlir.operands(mlir.return_operation(block))
-    others = [v for i, v in enumerate(outputs) if i not in gradients and v in state.trained]
-    if any(not mlir.shape(v) and is_sum(state.of(v)) for v in others):
-        return None
-    own = {mlir.shape(outputs[number]) for number in gradients}
-    behind = ancestors(terms)
-    return next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
 
 
 def _may_be_rows(
@@ -226,10 +205,20 @@ UNSEEN_HELP = (
 def unseen_reason(
     state: State, block: Block, gradients: Collection[int], size: int, terms: Sequence[Value]
 ) -> Reason | None:
-    """Why the constant terms of an output may have one for each example; None where they have not.
-    To be asked of a module that may lack what none of its outputs needs.
+    """Why constant `terms` of an output may have one for each example; None where they have not.
+
+    `jax.jit` leaves out of a dump what no output needs: of `mean(mask * (x @ w + b))` the gradient
+    of b needs the mask alone, and nothing shows that it met x. So behind the terms there may lie no
+    numbers that are no parameter's, as many as a multiple of the examples, which nothing has
+    aligned. To be asked of modules that may lack such; one that shows its loss does not.
     """
-    rows = unseen_rows(state, block, gradients, size, terms)
+    outputs = mlir.returned(block)
+    others = [v for i, v in enumerate(outputs) if i not in gradients and v in state.trained]
+    if not terms or any(not mlir.shape(v) and is_sum(state.of(v)) for v in others):
+        return None
+    own = {mlir.shape(outputs[number]) for number in gradients}
+    behind = ancestors(terms)
+    rows = next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
     if rows is None:
         return None
     users = [op for op in mlir.users(rows) if op.name not in RETURNS]
@@ -242,14 +231,13 @@ def undivided_reason(
     """Why examples have no share of their own in an output of a block; None where they have.
     `terms`: its constant ones.
     """
-    reason = _by_class(state, output)
-    if reason is None and has_rows_of_a_parameter(state, block, output, terms):
+    if reason := _by_class(state, output):
+        return reason
+    if has_rows_of_a_parameter(state, block, output, terms):
         return _at(output, BY_ROW, BY_ROW_HELP)
-    if reason is None and any(_differs(state, v) for v in terms):
+    if any(_differs(state, v) for v in terms) or is_met_singly(state, block, output):
         return _at(output, SINGLY, SINGLY_HELP)
-    if reason is None and is_met_singly(state, block, output):
-        return _at(output, SINGLY, SINGLY_HELP)
-    return reason
+    return None
 
 
 def _at(output: Value, why: str, help: str) -> Reason:

@@ -44,13 +44,15 @@ from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value,
 from hlo_surgery.passes.ir.modules import COMPOSITE, unmarked
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 
+# Ops that pass on what they are given, as states.
+PASSING = mlir.CONTROL_FLOW | {BARRIER}
+
 
 def ties(value: Value) -> list[Value]:
     """For what a loop, branch or barrier results in, or a loop carries: all of the same state."""
     op = mlir.defining_operation(value)
     if op is not None:
-        passes_on = op.name in mlir.CONTROL_FLOW or op.name == BARRIER
-        return _ties(op, mlir.results(op).index(value)) if passes_on else []
+        return _ties(op, mlir.results(op).index(value)) if op.name in PASSING else []
     owner: Any = value.owner
     loop = owner.owner.operation
     return _ties(loop, list(owner.arguments).index(value)) if loop.name == "stablehlo.while" else []
@@ -83,10 +85,8 @@ COPIES = ops_of(Kind.COPIES)
 
 def copied_from(value: Value) -> Value:
     """What a value copies, at other places or in another element type; itself if nothing."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name in COPIES:
+    while op := mlir.made_by(value, *COPIES):
         value = op.operands[0]
-        op = mlir.defining_operation(value)
     return value
 
 
@@ -103,10 +103,8 @@ def is_splat(value: Value, number: float) -> bool:
 
 def unspread(value: Value) -> Value:
     """A value that another repeats along dimensions of its own."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+    while op := mlir.made_by(value, "stablehlo.broadcast_in_dim", "stablehlo.reshape"):
         value = op.operands[0]
-        op = mlir.defining_operation(value)
     return value
 
 

@@ -6,7 +6,7 @@
 The kernel's body lies in the call, with the map from its grid to the block of each operand and
 result. A dimension of the grid that goes unchanged into a dimension of windows of one takes what
 lies there index by index: no iteration sees what another is given, or makes, if the dimension is
-parallel, or if nothing is kept from one to the next.
+declared to be parallel, as one is that `vmap` adds.
 """
 
 import base64
@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.kernels import Rule, rule_along
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, closure
 
 TARGET = "tpu_custom_call"
 # Of a call for several devices at once: the mesh axes along each dimension in front.
@@ -27,8 +27,6 @@ OVER_DEVICES = "over_devices"
 # Of memory where a window of an operand lies; what lies elsewhere a kernel can reach as a whole.
 WINDOWED = ("#tpu.memory_space<vmem>", "#tpu.memory_space<smem>")
 PARALLEL = "#tpu.dimension_semantics<parallel>"
-# Ops that take a window and leave it as it is.
-LOADS = ("stable_mosaic.vector.load", "stable_mosaic.memref.load", "stable_mosaic.tpu.vector_load")
 # What a call may say of its kernel; with anything else, as of devices that it talks to, nothing is
 # known of it.
 KNOWN = frozenset(
@@ -47,7 +45,7 @@ KNOWN = frozenset(
     ]
 )
 # What a kernel's function says of it.
-SAID = frozenset(["dimension_semantics", "window_params", "scalar_prefetch", "scratch_operands"])
+SAID = frozenset(["dimension_semantics", "window_params", "scalar_prefetch"])
 
 # For each dimension of an array, the dimension of the grid that is its index; None for another.
 Indices = tuple[int | None, ...]
@@ -137,26 +135,13 @@ def _of_function(entry: Operation, functions: dict[str, Operation]) -> Kernel | 
     known = [row for row in found if row is not None]
     if len(known) != len(windows):
         return None
-    scratch = int(said["scratch_operands"].value)
-    held = list(zip(arguments[whole:], known, strict=False)) if not scratch else None
-    own = [g for g in range(len(grid)) if _is_own(g, known) and (parallel[g] or _is_new(g, held))]
+    own = [g for g in range(len(grid)) if parallel[g] and _is_own(g, known)]
     kept = [tuple(i if i in own else None for i, _ in row) for row in known]
     return Kernel(grid, whole, tuple(kept))
 
 
 # Of a dimension: the index of the grid that it is, and all that its block rests on.
 Place = tuple[int | None, frozenset[int]]
-
-
-def _is_new(index: int, held: Sequence[tuple[Value, Sequence[Place]]] | None) -> bool:
-    """Whether an iteration finds nothing that one at another index left: each window is another
-    block then, of which a result's holds nothing yet, or is only read. `held`: the windows and
-    where they lie; None where there is scratch memory besides.
-    """
-    if held is None:
-        return False
-    stays = [window for window, row in held if all(i != index for i, _ in row)]
-    return all(user.name in LOADS for window in stays for user in mlir.users(window))
 
 
 def _is_own(index: int, windows: Sequence[Sequence[Place]]) -> bool:

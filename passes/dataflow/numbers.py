@@ -18,17 +18,17 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, elements, has_numbers, is_static_array
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, stablehlo
 from hlo_surgery.passes.ir.traits import integer, integers
 
 Numbers = npt.NDArray[Any]
 Counters = dict[Value, Numbers]
 LARGEST = 1 << 22
 DEEPEST = 100
-DIVIDING = frozenset(["stablehlo.divide", "stablehlo.remainder"])
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -43,8 +43,6 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "stablehlo.subtract": np.subtract,
     "stablehlo.multiply": np.multiply,
     "stablehlo.negate": np.negative,
-    "stablehlo.divide": lambda x, y: (x - np.fmod(x, y)) // y,
-    "stablehlo.remainder": np.fmod,
 }
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     **ARITHMETIC,
@@ -192,8 +190,7 @@ def unchanged(argument: Value) -> Value | None:
 
 
 def _elementwise(op: Operation, operands: Sequence[Partly]) -> Partly | None:
-    divides = op.name not in DIVIDING or _has_quotients(*operands)
-    if not divides or (op.name in ARITHMETIC and not has_numbers(op)):
+    if op.name in ARITHMETIC and not has_numbers(op):
         return None
     function = ELEMENTWISE.get(op.name) or COMPARED[_direction(op)]
     # A number beside an array, as `select` and `clamp` take it, meets all its elements.
@@ -210,14 +207,6 @@ def _elementwise(op: Operation, operands: Sequence[Partly]) -> Partly | None:
 def _direction(compare: Operation) -> str:
     attribute = compare.attributes["comparison_direction"]
     return str(stablehlo.ComparisonDirectionAttr(attribute).value)
-
-
-def _has_quotients(dividends: Partly, divisors: Partly) -> bool:
-    """Whether none is divided by zero, nor the least number by -1."""
-    least = np.iinfo(dividends.numbers.dtype).min
-    overflows = (divisors.numbers == -1) & (dividends.numbers == least) & (least < 0)
-    zero = divisors.numbers == 0
-    return bool(divisors.known.all()) and not zero.any() and not overflows.any()
 
 
 def _iota(op: Operation) -> Numbers:
@@ -256,12 +245,11 @@ def _looked_up(op: Operation, operands: Sequence[Partly]) -> Partly | None:
     if not all(x.known.all() for x in starts):
         return None
     sizes, steps = mlir.shape(op.results[0]), max(len(x.known) for x in operands)
-    places: list[tuple[Any, ...]] = []
-    for t in range(steps):
-        pairs = zip(starts, sizes, whole.numbers.shape[1:], strict=True)
-        firsts = [min(max(int(s.numbers[t % len(s.numbers)]), 0), n - m) for s, m, n in pairs]
-        places.append((t % len(whole.numbers), *map(slice, firsts, np.add(firsts, sizes))))
-    return Partly(*(np.stack([x[place] for place in places]) for x in whole))
+    last = np.subtract(whole.known.shape[1:], sizes)
+    firsts = [np.clip(x.numbers, 0, n) for x, n in zip(starts, last, strict=True)]
+    places = np.broadcast_arrays(np.arange(steps) % len(whole.known), *firsts)
+    dims = range(1, whole.known.ndim)
+    return Partly(*(sliding_window_view(x, sizes, tuple(dims))[tuple(places)] for x in whole))
 
 
 def _alike(move: Callable[[Operation, Numbers], Numbers]) -> "Moved":
@@ -283,91 +271,46 @@ LONGEST = 1 << 20
 
 
 def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
-    """Each counter's numbers (by body argument), one an iteration; None for unknown trips."""
+    """Each counter's numbers (by body argument), one an iteration; None for unknown trips. They are
+    of its own type, in which it may wrap.
+    """
     condition, body = mlir.blocks(loop)
     states = zip(loop.operands, body.arguments, mlir.returned(body), strict=True)
-    steps = {i: found for i, state in enumerate(states) if (found := _start_and_step(*state))}
-    trips = _trips(condition, steps)
+    counted = {i: found for i, state in enumerate(states) if (found := _start_and_step(*state))}
+    trips = _trips(condition, counted)
     if trips is None:
         return None
-    return {body.arguments[i]: _numbers(start, step, trips) for i, (start, step) in steps.items()}
+    return {
+        body.arguments[i]: start + np.arange(trips).astype(start.dtype) * step
+        for i, (start, step) in counted.items()
+    }
 
 
-def _numbers(start: Numbers, step: int, trips: int) -> Numbers:
-    """What a counter takes, in its own type, in which it may wrap."""
-    moved = np.arange(trips).astype(start.dtype) * np.asarray(abs(step)).astype(start.dtype)
-    return start + moved if step > 0 else start - moved
-
-
-def _start_and_step(initial: Value, counter: Value, returned: Value) -> tuple[Numbers, int] | None:
-    """An integer that starts at a constant, and to which a constant is added, or from which one is
-    subtracted; a truth value does not grow.
+def _start_and_step(
+    initial: Value, counter: Value, returned: Value
+) -> tuple[Numbers, Numbers] | None:
+    """Of an integer that starts at a constant, and to which a constant is added; a truth value does
+    not grow.
     """
-    op = mlir.defining_operation(returned)
-    if op is None or mlir.shape(returned) or mlir.is_inexact(returned):
+    op = mlir.made_by(returned, "stablehlo.add")
+    terms = [] if op is None or mlir.shape(returned) else [v for v in op.operands if v != counter]
+    if len(terms) != 1 or dtype_of(returned) == np.bool_:
         return None
-    sign, term = _signed_term(op, counter)
-    if term is None or dtype_of(returned) == np.bool_:
-        return None
-    start, step = evaluate(initial), evaluate(term)
-    return None if start is None or step is None else (start, sign * int(step))
+    start, step = evaluate(initial), evaluate(terms[0])
+    return None if start is None or step is None else (start, step)
 
 
-def _signed_term(op: Operation, counter: Value) -> tuple[int, Value | None]:
-    """What an op adds to a counter, or, with the sign -1, subtracts from it; None for others."""
-    if op.name == "stablehlo.subtract":
-        return -1, op.operands[1] if op.operands[0] == counter else None
-    terms = [v for v in op.operands if v != counter] if op.name == "stablehlo.add" else []
-    return 1, terms[0] if len(terms) == 1 else None
-
-
-def _trips(condition: Any, steps: dict[int, tuple[Numbers, int]]) -> int | None:
-    """How often a comparison of a counter with a constant holds before it first fails."""
+def _trips(condition: Block, counted: dict[int, tuple[Numbers, Numbers]]) -> int | None:
+    """How often a counter that grows is less than a constant; None where that is not asked."""
     op = mlir.made_by(mlir.returned(condition)[0], "stablehlo.compare")
-    if op is None:
+    if op is None or _direction(op) != "LT":
         return None
-    numbers = [i for i in steps if condition.arguments[i] == op.operands[0]]
     limit = evaluate(op.operands[1])
-    if not numbers or limit is None:
+    asked = [own for i, own in counted.items() if condition.arguments[i] == op.operands[0]]
+    if not asked or limit is None:
         return None
-    start, step = steps[numbers[0]]
-    trips = rounds_while(_direction(op), int(start) - int(limit), step)
-    if trips is None or trips > LONGEST or not _is_held(int(start) + trips * step, start):
-        return None
-    return trips
-
-
-def _is_held(number: int, alike: Numbers) -> bool:
-    """Whether a number is one of an integer type's: beyond them a counter wraps, and goes on."""
-    held = np.iinfo(alike.dtype)
-    return int(held.min) <= number <= int(held.max)
-
-
-def rounds_while(direction: str, gap: int, step: int) -> int | None:
-    """How often a gap that grows by `step` compares so with zero before it first does not.
-
-    None if it always does, as it would in a type of any size, or where that is not known.
-
-    >>> rounds_while("LT", -7, 1), rounds_while("GE", 6, -2), rounds_while("NE", -6, 3)
-    (7, 4, 2)
-    >>> rounds_while("LT", 0, 1), rounds_while("LT", -1, 0), rounds_while("NE", 1, 1)
-    (0, None, None)
-    """
-    match direction:
-        case "LT" | "LE":
-            return _rounds_below(gap - (direction == "LE"), step)
-        case "GT" | "GE":
-            return _rounds_below(-gap - (direction == "GE"), -step)
-        case "NE" if gap == 0:
-            return 0
-        case "NE" if step and gap % step == 0 and gap // -step > 0:
-            return gap // -step
-        case _:
-            return None
-
-
-def _rounds_below(gap: int, step: int) -> int | None:
-    """How often a gap is below zero before it first is not."""
-    if gap >= 0:
-        return 0
-    return -(gap // step) if step > 0 else None
+    start, step = map(int, asked[0])
+    trips = max(0, -((start - int(limit)) // step)) if step > 0 else LONGEST + 1
+    # Beyond the largest of its type a counter wraps, and goes on.
+    is_held = start + trips * step <= np.iinfo(limit.dtype).max
+    return trips if trips <= LONGEST and is_held else None

@@ -13,7 +13,7 @@ add %u, %v                                both uniform along it          =>  uni
 from collections.abc import Sequence
 
 from hlo_surgery.passes.dataflow import kernels
-from hlo_surgery.passes.dataflow.ancestors import COPIES, behind_barriers, is_splat, ties
+from hlo_surgery.passes.dataflow.ancestors import COPIES, PASSING, behind_barriers, is_splat, ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements
 from hlo_surgery.passes.ir.mlir import Operation, Value, closure
@@ -39,7 +39,7 @@ def vanishes(value: Value) -> bool:
 def _made_of(value: Value) -> list[Value]:
     """What a value is zero with; nothing where it is a constant, or made otherwise."""
     op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+    if op is None or op.name in PASSING:
         return ties(value)
     if op.name == "stablehlo.select":
         return [op.operands[1], op.operands[2]]

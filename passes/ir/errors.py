@@ -33,6 +33,8 @@ STEPS_HELP = (
     "call hs.grad, or the rewritten function, within the step, and return its statistics from "
     "there: they are those of the step's examples, at the step's parameters"
 )
+# Of what is added up on top of such a sum, by the op that adds it up.
+ONTO_HELP = "add up from zeros, and add the sums behind: zeros.at[i].add(x) + total"
 # Of examples that a program takes one by one.
 APART_HELP = (
     "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
@@ -77,8 +79,8 @@ CALL_HELP = (
 # Of a call whose kernel may show it.
 KERNEL_HELP = (
     "a TPU kernel shows it where each block holds one example, at the grid's own index, and its "
-    'iterations are declared parallel (dimension_semantics=("parallel",)) or keep nothing from '
-    f"one to the next, in scratch memory or in a block that stays; else, {CALL_HELP}"
+    'iterations are declared parallel (dimension_semantics=("parallel",)), as jax.vmap does of '
+    f"those that it adds; else, {CALL_HELP}"
 )
 # Of such a call of which that was said.
 DECLARED_HELP = (

@@ -12,6 +12,7 @@ arrays with which it is called.
 
 import re
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
@@ -31,26 +32,21 @@ def called(code: mlir.Module) -> dict[str, dict[str, list[Operation]]]:
 
     Raises ValueError where one calls itself, or has no body of one block.
     """
-    functions = functions_of(code)
-    main = mlir.main_function(code)
-    callees = {main.name.value: _callees(main, functions)}
-    found: dict[str, dict[str, list[Operation]]] = {}
-    entered = {main.name.value: iter(callees[main.name.value])}
-    while entered:
-        name, remaining = next(reversed(entered.items()))
-        callee = next(remaining, None)
-        if callee is None:
-            found[name] = callees[name]
-            del entered[name]
-        elif callee in entered:
-            raise ValueError(
-                f"function @{callee} calls itself, by way of @{name}; a StableHLO module has no "
-                "recursion"
-            )
-        elif callee not in found:
-            callees[callee] = _callees(functions[callee], functions)
-            entered[callee] = iter(callees[callee])
-    return found
+    functions, found = functions_of(code), dict[str, dict[str, list[Operation]]]()
+
+    def calls(name: str) -> dict[str, list[Operation]]:
+        found[name] = _callees(functions[name], functions)
+        return found[name]
+
+    mlir.closure([mlir.main_function(code).name.value], calls)
+    try:
+        return {name: found[name] for name in TopologicalSorter(found).static_order()}
+    except CycleError as cycle:
+        callee, name, *_ = cycle.args[1]
+        raise ValueError(
+            f"function @{callee} calls itself, by way of @{name}; a StableHLO module has no "
+            "recursion"
+        ) from None
 
 
 def _callees(function: func.FuncOp, functions: Functions) -> dict[str, list[Operation]]:
@@ -184,10 +180,8 @@ def is_annotation(op: Operation) -> bool:
 
 def placed(value: Value) -> Value:
     """The value itself, before ops that say where it lies."""
-    op = mlir.defining_operation(value)
-    while op is not None and is_annotation(op):
+    while (op := mlir.defining_operation(value)) is not None and is_annotation(op):
         value = op.operands[0]
-        op = mlir.defining_operation(value)
     return value
 
 

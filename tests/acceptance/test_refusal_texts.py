@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 import hlo_surgery as hs
 from tests.acceptance.test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
 from tests.acceptance.test_refusals import MIXING_HELP, SUMS_HELP
-from tests.axes.test_traps import GIVEN, PICKING, RANKING
+from tests.axes.traps.test_traps import GIVEN, PICKING, RANKING
 from tests.equivalence.test_dumps import EFFECT_HELP
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
-from tests.axes.test_traps import MIXING, SUMS
+from tests.axes.traps.test_traps import MIXING, SUMS
 from tests.equivalence.test_fixtures import METAS, SQUARES, rewritten
 
 MIXING_HELP, SUMS_HELP = f"  help:    {MIXING}", f"  help:    {SUMS}{MIXING}"

@@ -1,6 +1,6 @@
 """Claims by probe, op by op. The rows are data, in `claim_rows.py`.
 
-This folder alone tests the analysis: classes of single ops, traps, where examples lie in a dump.
+This folder alone tests the analysis: classes of single ops, where examples lie in a dump, traps.
 """
 
 import numpy as np

@@ -110,10 +110,6 @@ ACCEPTED = {
         added, x, E, maps=[in_order, lambda b: (0, 0, 0)]
     ),
     "rows of a constant": lambda x: called(added, x, E, maps=[in_order, in_order]),
-    "one after the other": lambda x: called(copied, x, maps=[in_order], how=("arbitrary",)),
-    "one after the other beside a constant": lambda x: called(
-        added, x, E, maps=[in_order, lambda b: (0, 0, 0)], how=("arbitrary",)
-    ),
     "two dimensions of the grid": lambda x: called(
         copied,
         x,
@@ -134,6 +130,7 @@ ACCEPTED = {
     )(x),
 }
 REFUSED = {
+    "one after the other": lambda x: called(copied, x, maps=[in_order], how=("arbitrary",)),
     "in reverse": lambda x: called(copied, x, maps=[lambda b: (B - 1 - b, 0, 0)]),
     "written in reverse": lambda x: called(
         copied, x, maps=[in_order], out=lambda b: (B - 1 - b, 0, 0)

@@ -21,16 +21,15 @@ def drawn(*shape):
     return rng.normal(size=shape).astype(np.float32)
 
 
-def bent(g):
-    """Of slope 1 at most, not zero at zero, and by cases."""
-    return jnp.where(g > 0.1, jnp.cos(g), 1 - g)
-
-
-STATISTICS = {"squares": hs.second_moment(), "signs": hs.mean_sign(), "bent": hs.mean_of(bent)}
+STATISTICS = {
+    "squares": hs.second_moment(),
+    "signs": hs.mean_sign(),
+    "sizes": hs.mean_abs(),
+}
 TAKEN = {
     "squares": lambda g: (g**2).mean(0),
     "signs": lambda g: np.sign(g).mean(0),
-    "bent": lambda g: np.where(g > 0.1, np.cos(g), 1 - g).mean(0),
+    "sizes": lambda g: np.abs(g).mean(0),
 }
 
 
@@ -75,6 +74,25 @@ def test_dense_sites(name):
     (output,) = f.explain(w, x).outputs
     assert set(output.strategies.values()) == {"fused"}
     assert_right(f(w, x), own_gradients(loss, w, x), terms=12)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "taken"),
+    [
+        (hs.mean_of(lambda g: g**2), lambda g: g**2),
+        (hs.mean_of(lambda g: g**2, factorable=True), lambda g: g**2),
+        (hs.mean_of_clipped_entries(0.1), lambda g: np.clip(g, -0.1, 0.1)),
+    ],
+)
+def test_of_a_function_that_is_given_no_kernel_is_made(statistic, taken):
+    """Nothing shows what it makes of a tile."""
+    loss, *shapes = DENSE["one"]
+    w, x = (drawn(*shape) for shape in shapes)
+    f = hs.grad(loss, statistics=statistic, strategy="fused")
+    (output,) = f.explain(w, x).outputs
+    assert "fused" not in output.strategies.values()
+    expected = taken(own_gradients(loss, w, x)).mean(0)
+    np.testing.assert_allclose(f(w, x)[1], expected, rtol=1e-5, atol=12 * 8 * EPS)
 
 
 @pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.axes.state import is_rows
-from hlo_surgery.passes.dataflow.ancestors import copied_from, ties
+from hlo_surgery.passes.dataflow.ancestors import PASSING, copied_from, ties
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
@@ -87,7 +87,7 @@ def _maker(axes: Axes, value: Value) -> Operation | None:
 def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
     """The examples' values that a value is, moved, scaled and added up; none where it is more."""
     op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+    if op is None or op.name in PASSING:
         return [v for v in ties(value) if _is_owned(axes, v)]
     if op.name in (*SUMS, "stablehlo.reduce") or not len(op.operands):
         return []

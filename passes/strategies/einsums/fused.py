@@ -7,28 +7,19 @@
 The FLOPs of the plain gradient, which comes along, and one reading of the operands. What is as
 large as a gradient of each example is nowhere in main memory.
 
-Elementwise: given a JAX function of an array, proof that it works on each element alone.
-
-lambda g: jnp.where(g > 1, 0, g**2)      the same ops for a tile as for the whole, one by one
-lambda g: g / jnp.sum(g)                 not so
-
 Predicted: what a fused kernel takes, by the tiles that it has on the device.
 """
 
 import math
 import operator
-import re
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.extend.core import Jaxpr
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
@@ -58,59 +49,6 @@ from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
 from hlo_surgery.passes.terms.scaling import times_power_of_two
 from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import GradientSlice, Known, Step, contracted
-
-# What makes an element of the elements at the same place, and what kernels have.
-ARITHMETIC = ("add", "sub", "mul", "div", "neg", "abs", "sign", "max", "min", "floor", "ceil")
-POWERS = ("square", "sqrt", "rsqrt", "integer_pow", "pow", "exp", "exp2", "log", "log1p")
-CURVES = ("sin", "cos", "tanh", "logistic")
-LOGIC = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n")
-PRIMITIVES = frozenset([*ARITHMETIC, *POWERS, *CURVES, *LOGIC, "convert_element_type"])
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr"}
-WORDS = frozenset(map(np.dtype, ["float32", "int32", "bool"]))
-TILE = (8, 128)
-
-
-def is_elementwise(function: Phi, shape: Sequence[int], but: Sequence[str] = ()) -> bool:
-    """Whether a function of float32 arrays of this shape is seen to make of a tile what it makes of
-    the whole there, by what kernels have, `but` for some ops.
-
-    It is traced for both: what reads the shape has other numbers in it for a tile.
-    """
-    known = PRIMITIVES - {*but}
-    whole = _traced(function, tuple(shape), known) if shape else None
-    try:
-        return whole is not None and whole == _traced(function, TILE, known)
-    except Exception:  # a function of its user's may refuse any other shape
-        return False
-
-
-def _traced(function: Phi, shape: tuple[int, ...], known: AbstractSet[str]) -> str | None:
-    """The ops, in words that are the same for any shape; None where some are not elementwise."""
-    kind = jax.ShapeDtypeStruct(shape, jnp.float32)
-    traced = jax.make_jaxpr(function)(kind)
-    made = traced.out_avals[0].shape == shape
-    if traced.consts or not made or not _is_one_by_one(traced.jaxpr, shape, known):
-        return None
-    text = str(traced).replace(str(shape), "()").replace(str(list(shape)).replace(" ", ""), "[]")
-    return " ".join(re.sub("0x[0-9a-f]+", "", text).split())
-
-
-def _is_one_by_one(jaxpr: Jaxpr, shape: tuple[int, ...], known: AbstractSet[str]) -> bool:
-    """Whether all values are numbers or of this shape, and no op puts elements elsewhere."""
-    values: list[Any] = [*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars]
-    for eqn in jaxpr.eqns:
-        values += [*eqn.invars, *eqn.outvars]
-    are_of_shape = all(v.aval.shape in ((), shape) for v in values)
-    are_words = all(v.aval.dtype in WORDS for v in values)
-    return are_of_shape and are_words and all(_is_plain(eqn, shape, known) for eqn in jaxpr.eqns)
-
-
-def _is_plain(eqn: Any, shape: tuple[int, ...], known: AbstractSet[str]) -> bool:
-    name = eqn.primitive.name
-    if name in CALLS:
-        inner = eqn.params[CALLS[name]]
-        return not inner.consts and _is_one_by_one(inner.jaxpr, shape, known)
-    return name in known or (name == "broadcast_in_dim" and not eqn.invars[0].aval.shape)
 
 
 @dataclass(frozen=True)
@@ -181,14 +119,15 @@ MOST_EXAMPLES = 1 << 14
 
 def _applies(task: Task, measure: Measure) -> bool:
     """Whether an example's gradient is one product of two matrices, moved as a whole and times a
-    number, and the measure is the mean of what a tile of it tells.
+    number, and the measure is the mean of a power, an absolute value or a sign: of a phi that is
+    given nothing shows what a kernel makes of a tile, or whether it has the ops.
     """
-    if not isinstance(measure, MeanOf) or not _is_one_product(task.sliced):
+    is_ours = isinstance(measure, MeanOf) and measure.factorable and not measure.is_given
+    if not is_ours or not _is_one_product(task.sliced):
         return False
     # Mosaic asks for the device that is here to lower a sign.
-    lacking = ["sign"] if task.device.kernels == "mosaic" else []
-    is_by_tiles = is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
-    return is_by_tiles and task.examples.size <= MOST_EXAMPLES
+    lacking = task.device.kernels == "mosaic" and measure.phi is jnp.sign
+    return not lacking and task.examples.size <= MOST_EXAMPLES
 
 
 def _is_one_product(sliced: GradientSlice) -> bool:

@@ -50,7 +50,7 @@ class Trap:
         while pending:
             function = pending.pop()
             code = getattr(function, "__code__", None)
-            if code is None or function in seen or "traps_of" not in code.co_filename:
+            if code is None or function in seen or "traps/of_" not in code.co_filename:
                 continue
             seen.append(function)
             names = {n for each in codes(code) for n in each.co_names}

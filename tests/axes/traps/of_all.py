@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.axes.traps import B, drawn, exact, mixes
-from tests.axes.traps_of_places import hidden, labels
+from tests.axes.traps.of_places import hidden, labels
+from tests.axes.traps.traps import B, drawn, exact, mixes
 
 TARGET = drawn((3,), 11)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.axes.traps import B, drawn, exact, mixes, unshown
+from tests.axes.traps.traps import B, drawn, exact, mixes, unshown
 
 ORDER = np.array([2, 0, 3, 1])
 MATRIX = drawn((B, B), 9)

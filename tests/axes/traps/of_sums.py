@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 
 import hlo_surgery as hs
-from tests.axes.traps import B, drawn, exact, mixes, unshown
-from tests.axes.traps_of_places import hidden, labels
+from tests.axes.traps.of_places import hidden, labels
+from tests.axes.traps.traps import B, drawn, exact, mixes, unshown
 
 TARGET = drawn((3,), 11)
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from tests.axes import (  # noqa: F401
-    traps_of_all,
-    traps_of_choices,
-    traps_of_constants,
-    traps_of_data,
-    traps_of_loops,
-    traps_of_places,
-    traps_of_shapes,
-    traps_of_steps,
-    traps_of_sums,
+from tests.axes.traps import (  # noqa: F401
+    of_all,
+    of_choices,
+    of_constants,
+    of_data,
+    of_loops,
+    of_places,
+    of_shapes,
+    of_steps,
+    of_sums,
 )
-from tests.axes.traps import EXACT, MIXED, TRAPS, drawn, expected, second_difference
+from tests.axes.traps.traps import EXACT, MIXED, TRAPS, drawn, expected, second_difference
 
 REFUSED = {name: trap for name, trap in TRAPS.items() if trap.verdict != EXACT}
 TAKEN = {name: trap for name, trap in TRAPS.items() if trap.verdict == EXACT}
@@ -166,7 +166,7 @@ WORDS = {
         TERM + f"is known: {PICKED}",
         PICKING + TERMS,
     ),
-    "steps_with_the_label_of_the_next": (
+    "steps_with_the_label_of_the_mirrored": (
         "while",
         "a loop takes examples in two orders at once",
         MIXING,

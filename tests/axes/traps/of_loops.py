@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.axes.traps import B, exact, mixes, unshown
-from tests.axes.traps_of_places import hidden, labels
+from tests.axes.traps.of_places import hidden, labels
+from tests.axes.traps.traps import B, exact, mixes, unshown
 
 
 def total(w, e):
@@ -341,3 +341,9 @@ def data_so_far_or_of_all(w, x):
         return c, total(w, e) * lax.cond(jnp.sum(w**2) > 0, lambda: c, lambda: whole)
 
     return jnp.mean(lax.scan(step, 0.0, x)[1])
+
+
+@mixes
+def steps_with_the_label_of_the_mirrored(w, x):
+    step = lambda i, c: c + hidden(w, x[i])[labels(x)[B - 1 - i]]  # noqa: E731
+    return lax.fori_loop(0, B, step, 0.0) / B

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.axes.traps import B, D, drawn, exact, mixes, unshown
-from tests.axes.traps_of_constants import BIASED, WEIGHTS, out
-from tests.axes.traps_of_places import hidden, labels
+from tests.axes.traps.of_constants import BIASED, WEIGHTS, out
+from tests.axes.traps.of_places import hidden, labels
+from tests.axes.traps.traps import B, D, drawn, exact, mixes, unshown
 
 MATRIX = drawn((B, B), 9)
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.axes.traps import B, D, drawn, exact, mixes, unshown
-from tests.axes.traps_of_places import hidden, labels
+from tests.axes.traps.of_places import hidden, labels
+from tests.axes.traps.traps import B, D, drawn, exact, mixes, unshown
 
 MASK = (drawn((B, 3), 3) > 0).astype(np.float32)
 WEIGHTS = np.arange(1.0, B + 1, dtype=np.float32)

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.axes.traps import B, drawn, exact, mixes, unshown
-from tests.axes.traps_of_places import hidden
+from tests.axes.traps.of_places import hidden
+from tests.axes.traps.traps import B, drawn, exact, mixes, unshown
 
 SQUARE = {"x": (3, 3)}
 TIMES = {"x": (B, 5, 3)}

@@ -6,8 +6,8 @@ import numpy as np
 from jax import lax
 
 import hlo_surgery as hs
-from tests.axes.traps import B, drawn, exact, mixes, unshown
-from tests.axes.traps_of_places import ORDER, hidden, labels
+from tests.axes.traps.of_places import ORDER, hidden, labels
+from tests.axes.traps.traps import B, drawn, exact, mixes, unshown
 
 PAIRS, MATRIX = np.array([0, 0, 2, 2]), drawn((B, B), 9)
 MIX = (drawn((1, 3), 4) > 0).astype(np.float32)
