@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
+from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, wide_dtype
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -28,6 +28,7 @@ from hlo_surgery.passes.ir.traits import (
     padding,
     precision,
     reversed_dimensions,
+    solve_letters,
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raises, single
 
@@ -40,12 +41,7 @@ def dot_general(
 ) -> Raised | None:
     """Contract any dimensions, batching any; into another element type, if `result` says so.
     `is_turned`: the second operand's own dimensions come before the first's.
-
-    No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do
-    so for this one.
     """
-    if "algorithm" in op.attributes:
-        return None
     numbers, how = dot_numbers(op), precision(op)
     left = numbers.lhs_contracting_dimensions, numbers.lhs_batching_dimensions
     right = numbers.rhs_contracting_dimensions, numbers.rhs_batching_dimensions
@@ -123,9 +119,13 @@ def _on_top(op: Operation, summed: Callable[[jax.Array], jax.Array]) -> Raised |
 
 
 def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> Raised | None:
-    """Contract into `result`, as accumulator too, or an operand's element type if wider."""
+    """Contract into `result`, as accumulator too, or an operand's element type if wider, or
+    float32 where neither holds all operands' numbers, as of 8 bits.
+    """
     lhs, rhs = map(dtype_of, op.operands)
-    accumulator = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
+    widest = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
+    holds_all = widest if all(np.can_cast(own, widest) for own in (lhs, rhs)) else None
+    accumulator = holds_all or wide_dtype(widest)
     if not (has_numbers(op) and np.can_cast(lhs, accumulator) and np.can_cast(rhs, accumulator)):
         return None
     same_kind = jnp.issubdtype(lhs, jnp.inexact) == jnp.issubdtype(accumulator, jnp.inexact)
@@ -191,6 +191,23 @@ def triangular_solve(op: Operation) -> Raised:
         transpose_a=transpose in ("TRANSPOSE", "ADJOINT"),
         conjugate_a=transpose == "ADJOINT",
         **how,
+    )
+    return single(solve)
+
+
+@raises("stablehlo.custom_call")
+def solve_call(op: Operation) -> Raised | None:
+    """A triangular solve by LAPACK, if it says how; no rule for any other call."""
+    how = solve_letters(op)
+    if how is None:
+        return None
+    solve = partial(
+        lax.linalg.triangular_solve,
+        left_side=how["side"] == "L",
+        lower=how["uplo"] == "L",
+        transpose_a=how["trans_x"] != "N",
+        conjugate_a=how["trans_x"] == "C",
+        unit_diagonal=how["diag"] == "U",
     )
     return single(solve)
 
