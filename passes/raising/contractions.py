@@ -8,13 +8,13 @@ Raising rules for linear transforms along dimensions: windowed sums, triangular 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, wide_dtype
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.ir.traits import (
@@ -74,16 +74,14 @@ def _without_ones(
 @raises("stablehlo.convolution")
 def convolution(op: Operation) -> Raised | None:
     """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
-    numbers = convolution_numbers(op)
-    spatial = numbers.kernel_spatial_dimensions
-    reversed_dims = reversed_dimensions(op)
+    count, reversed_dims = len(mlir.shape(op.results[0])) - 2, reversed_dimensions(op)
     convolve = partial(
         lax.conv_general_dilated,
-        window_strides=ones_unless_given(op, "window_strides", len(spatial)),
-        padding=padding(op, len(spatial)),
-        lhs_dilation=ones_unless_given(op, "lhs_dilation", len(spatial)),
-        rhs_dilation=ones_unless_given(op, "rhs_dilation", len(spatial)),
-        dimension_numbers=_conv_dimension_numbers(numbers),
+        window_strides=ones_unless_given(op, "window_strides", count),
+        padding=padding(op, count),
+        lhs_dilation=ones_unless_given(op, "lhs_dilation", count),
+        rhs_dilation=ones_unless_given(op, "rhs_dilation", count),
+        dimension_numbers=conv_dimensions(op),
         feature_group_count=integer(op, "feature_group_count"),
         batch_group_count=integer(op, "batch_group_count"),
         precision=precision(op),
@@ -141,23 +139,18 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     return single(contracted)
 
 
-def _conv_dimension_numbers(numbers: Any) -> lax.ConvDimensionNumbers:
+def conv_dimensions(op: Operation) -> lax.ConvDimensionNumbers:
+    """The dimensions of a convolution's image, window and result, as JAX has them: examples or
+    features of the result, features, and then the places.
+    """
+    of = convolution_numbers(op)
+    image = of.input_batch_dimension, of.input_feature_dimension
+    window = of.kernel_output_feature_dimension, of.kernel_input_feature_dimension
+    result = of.output_batch_dimension, of.output_feature_dimension
     return lax.ConvDimensionNumbers(
-        lhs_spec=(
-            numbers.input_batch_dimension,
-            numbers.input_feature_dimension,
-            *numbers.input_spatial_dimensions,
-        ),
-        rhs_spec=(
-            numbers.kernel_output_feature_dimension,
-            numbers.kernel_input_feature_dimension,
-            *numbers.kernel_spatial_dimensions,
-        ),
-        out_spec=(
-            numbers.output_batch_dimension,
-            numbers.output_feature_dimension,
-            *numbers.output_spatial_dimensions,
-        ),
+        (*image, *of.input_spatial_dimensions),
+        (*window, *of.kernel_spatial_dimensions),
+        (*result, *of.output_spatial_dimensions),
     )
 
 
