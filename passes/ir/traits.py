@@ -112,10 +112,7 @@ _ROWS = {
         "stablehlo.reshape",
         "stablehlo.transpose",
     ),
-    Traits(Kind.PASSES, Linear.ANYWHERE): (
-        "sdy.sharding_constraint",
-        "stablehlo.optimization_barrier",
-    ),
+    Traits(Kind.PASSES, Linear.ANYWHERE): ("stablehlo.optimization_barrier",),
     Traits(Kind.MIXES): (
         "stablehlo.cholesky",
         "stablehlo.select_and_scatter",

@@ -279,18 +279,15 @@ def split(x: jax.Array, lead: Names, dims: Dims, mesh: Mesh) -> jax.Array:
 
 
 def put_together(x: jax.Array, lead: Names, kept: Names, dims: Dims, mesh: Mesh) -> jax.Array:
-    """The whole of the parts. Devices along axes neither kept nor sharded over should agree: it is
-    the first one's.
+    """The whole of the parts, which differ along all axes kept or sharded over. Devices along
+    others should agree: it is the first one's.
     """
     wanted = sharded_axes(dims).union(kept)
     x = x[tuple(slice(None) if name in wanted else 0 for name in lead)]
-    new = [name for name in mesh if name in wanted and name not in lead]
-    x = jnp.broadcast_to(x, (*(mesh[name] for name in new), *x.shape))
-    has = [*new, *(name for name in lead if name in wanted), *range(len(dims))]
+    has = [*(name for name in lead if name in wanted), *range(len(dims))]
     local = x.shape[len(wanted) :]
     whole = [n * math.prod(mesh[m] for m in axes) for n, axes in zip(local, dims, strict=True)]
-    order = [*kept, *_in_turn(dims)]
-    parts = lax.transpose(x, [has.index(each) for each in order])
+    parts = lax.transpose(x, [has.index(each) for each in (*kept, *_in_turn(dims))])
     return parts.reshape([*(mesh[name] for name in kept), *whole])
 
 

@@ -122,9 +122,11 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     """
     lhs, rhs = map(dtype_of, op.operands)
     widest = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
-    holds_all = widest if all(np.can_cast(own, widest) for own in (lhs, rhs)) else None
-    accumulator = holds_all or wide_dtype(widest)
-    if not (has_numbers(op) and np.can_cast(lhs, accumulator) and np.can_cast(rhs, accumulator)):
+    fitting = (
+        d for d in (widest, wide_dtype(widest)) if all(np.can_cast(x, d) for x in (lhs, rhs))
+    )
+    accumulator = next(fitting, None)
+    if accumulator is None or not has_numbers(op):
         return None
     same_kind = jnp.issubdtype(lhs, jnp.inexact) == jnp.issubdtype(accumulator, jnp.inexact)
     operand_dtype = lhs if lhs == rhs and same_kind else accumulator
