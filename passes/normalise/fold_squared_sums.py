@@ -126,8 +126,9 @@ def _contract(of: _Squares, *operands: jax.Array) -> list[jax.Array]:
     labels = _labels(of.dot)
     factors = balanced(operands[0], operands[1], paired_dims(of.dot), lax.square)
     first, second = map(lax.square, factors)
+    one, other = labels
     how = precision(of.dot)
-    found = jnp.einsum(first, labels[0], second, labels[1], of.kept, precision=how)  # pyright: ignore
+    found = jnp.einsum(first, one, second, other, of.kept, precision=how)  # pyright: ignore
     finite = [jnp.all(jnp.isfinite(x)) for x in (*operands, first, second, found)]
     pairs = zip(operands, (first, second), strict=True)
     kept = jnp.all(jnp.stack([_is_kept(*pair) for pair in pairs]))
