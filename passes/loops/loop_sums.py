@@ -2,6 +2,10 @@
 
     %r = while (%c = %zero) { add %c, %u } ; %g = multiply %r, %scale       =>  %u, multiply
 
+A loop in each step may add to the sum in its place, which is handed on to it:
+
+    %r = while (%c = %zero) { %s = while (%d = %c) { add %d, %u } }         =>  %s, and of it %u
+
 Scanned gradients: given a gradient that a loop stacks by slices, the update in its body instead.
 
     %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }
@@ -11,7 +15,7 @@ A scan over layers stacks the gradients of the layers so. If each slice is writt
 elementwise statistic of the stack is the stack of the statistics, which the same loop can write:
 nothing of the size of B stacks is needed.
 
-Carried: a loop that carries more, by JAX functions.
+Carried: a loop, or loops within each other, that carry more, by JAX functions.
 
 %r = while (%c) { .. }   =>   %r, %s = while (%c, %d = start()) { .. ; go_on(%d, %x) }
 """
@@ -39,15 +43,18 @@ from hlo_surgery.passes.terms.steps import Axes
 class LoopSums:
     """How sums of a block are made of what a loop in it adds up.
 
-    `step`: the number of the step in the body. `added`: what a step adds, by result of the loop.
-    `tail`: the ops from the results to the sums of the block, in order. `constants`: results that
-    are taken as constants, such as a sum of weights, and `held` the ops behind the loop that make
-    constants for the tail.
+    `step`: the number of the step, of `trips`, in the body. `added`: what a step adds, by result of
+    the loop; `handed_on`: those of it that a loop in the step results in, which goes on from the
+    sum, and whose own steps' alone it stands for. `tail`: the ops from the results to the sums of
+    the block, in order. `constants`: results that are taken as constants, such as a sum of weights,
+    and `held` the ops behind the loop that make constants for the tail.
     """
 
     loop: Operation
     step: Value
+    trips: int
     added: dict[Value, list[Value]]
+    handed_on: set[Value]
     tail: list[Operation]
     constants: Sequence[Value]
     held: list[Operation]
@@ -63,8 +70,11 @@ class LoopSums:
         return [value for values in self.added.values() for value in values]
 
 
-def loop_sums(axes: Axes, sums: Sequence[Value]) -> LoopSums | None:
-    """How these sums, and nothing besides, are made by one loop of their block; or None."""
+def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSums | None:
+    """How these sums, and nothing besides, are made by one loop of their block; or None.
+
+    `going_on`: results of loops that start from what was added up before, in place of zero.
+    """
     behind = closure(sums, axes.summed)
     loop = _common_loop(behind)
     counted = axes.state.structure.loop_of(loop) if loop is not None else None
@@ -79,7 +89,7 @@ def loop_sums(axes: Axes, sums: Sequence[Value]) -> LoopSums | None:
         lambda value: mlir.made_of(value) if value in made else [],
     )
     held = [op for op in later if not constants.isdisjoint(op.results)]
-    added = _added(loop, behind)
+    added = _added(loop, behind, going_on)
     # A sum that neither is added up nor made of such sums is of the whole batch, and one that is
     # taken as a constant as well would be known to no step.
     known = {*loop.results, *(result for op in tail for result in op.results)}
@@ -88,8 +98,9 @@ def loop_sums(axes: Axes, sums: Sequence[Value]) -> LoopSums | None:
         return None
     if not all(isinstance(c, Shared) or is_sum(c) for _, c in taken):
         return None
+    handed_on = {values[0] for result, values in added.items() if _hands_on(loop, result)}
     constant = [v for v in loop.results if v in constants]
-    return LoopSums(loop, counted.step, added, tail, constant, held)
+    return LoopSums(loop, counted.step, counted.trips, added, handed_on, tail, constant, held)
 
 
 def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
@@ -108,16 +119,33 @@ def _common_loop(sums: set[Value]) -> Operation | None:
     return ops[0] if one and ops[0].name == "stablehlo.while" else None
 
 
-def _added(loop: Operation, sums: set[Value]) -> dict[Value, list[Value]] | None:
+def _added(
+    loop: Operation, sums: set[Value], going_on: set[Value]
+) -> dict[Value, list[Value]] | None:
     """What is added in a step to these results of the loop, if all of them are sums from zero."""
     added: dict[Value, list[Value]] = {}
     for number, result in enumerate(loop.results):
-        if result in sums:
-            values = added_values(loop, number)
-            if values is None or not is_splat(loop.operands[number], 0):
-                return None
-            added[result] = values
+        if result not in sums:
+            continue
+        returned = mlir.returned(mlir.blocks(loop)[1])[number]
+        values = [returned] if _hands_on(loop, result) else added_values(loop, number)
+        if values is None or not (is_splat(loop.operands[number], 0) or result in going_on):
+            return None
+        added[result] = values
     return added
+
+
+def _hands_on(loop: Operation, result: Value) -> bool:
+    """Whether a loop in the body goes on from this carry, and the body returns what that results
+    in, and nothing else takes it.
+    """
+    number, body = mlir.results(loop).index(result), mlir.blocks(loop)[1]
+    returned = mlir.returned(body)[number]
+    within = mlir.made_by(returned, "stablehlo.while")
+    if within is None or within.block != body:
+        return False
+    start = within.operands[mlir.results(within).index(returned)]
+    return start == body.arguments[number] and len(list(returned.uses)) == 1
 
 
 def ops_behind(loop: Operation) -> list[Operation]:
@@ -217,23 +245,28 @@ def replace_update(write: Operation, value: Value) -> None:
 
 def carried(
     axes: Axes,
-    loop: Operation,
+    nest: Sequence[Operation],
     start: Callable[[], Sequence[jax.Array]],
     go_on: Replacement,
     taken: Sequence[Value],
     scope: Scope,
     reached: Sequence[set[Value]] = (),
 ) -> tuple[Operation, list[Value]]:
-    """The loop rebuilt, and what it results in further. A step goes on from the state that is
-    carried, with values that it has `taken`. What is known of the loop's results, and the sets that
-    they are in, are renewed.
+    """The outermost of these loops, rebuilt, and what it results in further. A step of the
+    innermost goes on from the state that is carried to that of all steps, with values that it has
+    `taken`. What is known of the loops' results, and the sets that they are in, are renewed.
     """
-    initial = splice([], start, loop, scope=scope)
-    states, body = add_carries(loop, initial), mlir.blocks(loop)[1]
-    values = splice([*states, *taken], go_on, mlir.return_operation(body), scope=scope)
-    extend_return(mlir.return_operation(body), values)
-    renewed = extend_results(loop, initial, [*axes.by_value, *reached])
-    return renewed, mlir.results(renewed)[len(renewed.results) - len(initial) :]
+    states = [splice([], start, nest[0], scope=scope)]
+    for loop in nest:
+        states.append(add_carries(loop, states[-1]))
+    end = mlir.return_operation(mlir.blocks(nest[-1])[1])
+    values, renewed = splice([*states[-1], *taken], go_on, end, scope=scope), nest[0]
+    for loop, initial in zip(reversed(nest), reversed(states[:-1]), strict=True):
+        extend_return(mlir.return_operation(mlir.blocks(loop)[1]), values)
+        known = [*axes.by_value, *reached]
+        renewed = extend_results(loop, initial, known)
+        values = mlir.results(renewed)[len(renewed.results) - len(initial) :]
+    return renewed, values
 
 
 @dataclass(frozen=True)
@@ -277,4 +310,4 @@ def stacked(
         return [part.put(*state) for part, state in zip(parts, each, strict=True)]
 
     taken = [*(part.value for part in parts), *(part.index for part in parts)]
-    return carried(axes, loop, start, go_on, taken, STACK, reached)
+    return carried(axes, [loop], start, go_on, taken, STACK, reached)

@@ -4,7 +4,8 @@
     %m = multiply %g, %scale                    =>  example b's part of %m is that of its one step
 
 An example lies in one step alone, so that what is taken of its gradient can be taken in that step,
-where no other step's examples need to be in memory.
+where no other step's examples need to be in memory. Where each step is a loop over microbatches of
+its own, the steps are those of the innermost.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
 from hlo_surgery.passes.dataflow.numbers import Numbers
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, reached_values
 from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.terms.steps import Axes
@@ -26,13 +27,25 @@ from hlo_surgery.passes.terms.steps import Axes
 
 @dataclass(frozen=True)
 class Microbatches:
-    """`sums`: what a loop adds up, step by step; `members`: [steps, M], the examples of each;
-    `axes`: the problem of a step.
+    """`nest`: loops, outermost first, of which the innermost adds gradients of its steps' examples,
+    and each other what the one within has added up.
+
+    `members`: [steps, M], of all steps of the innermost; `axes`: the problem of a step.
     """
 
-    sums: LoopSums
+    nest: Sequence[LoopSums]
     members: Numbers
     axes: Axes
+
+    @property
+    def body(self) -> Block:
+        """What a step computes."""
+        return self.nest[-1].body
+
+    @property
+    def counters(self) -> list[Value]:
+        """The number of the step in each of the loops, in the body of the innermost."""
+        return [sums.step for sums in self.nest]
 
     @property
     def steps(self) -> int:
@@ -46,41 +59,65 @@ class Microbatches:
 
 
 def find_microbatches(axes: Axes, gradients: Sequence[Value]) -> Microbatches | None:
-    """The loop that adds up all these values of main, if it holds nothing else, and each step has
-    examples of its own and nothing besides; or None.
-    """
+    """The loops that add up all these values of main, if they hold nothing else; or None."""
     summed = [v for v in gradients if axes.sums(v)]
     if not all(vanishes(v) for v in gradients if v not in summed):
         return None
-    sums = loop_sums(axes, summed)
-    if sums is None or any(constant_terms(axes.state, gradient) for gradient in summed):
+    nest = _nest(axes, summed)
+    if not nest or any(constant_terms(axes.state, gradient) for gradient in summed):
         return None
-    order, reached = _order(axes, sums), reached_values(axes, sums.values)
-    if order is None or not reached.isdisjoint(mlir.captured(sums.loop)):
+    found = (_microbatches(axes, nest[:depth]) for depth in range(len(nest), 0, -1))
+    return next((each for each in found if each is not None), None)
+
+
+def _nest(axes: Axes, sums: Sequence[Value]) -> list[LoopSums]:
+    """The loops, each in the body of the one before, that add up these sums."""
+    nest = list[LoopSums]()
+    while found := loop_sums(axes, sums, nest[-1].handed_on if nest else set()):
+        if nest and found.loop.block != nest[-1].body:
+            break
+        nest.append(found)
+        sums = [v for v in found.values if not is_splat(v, 0)]
+    return nest
+
+
+def _microbatches(axes: Axes, nest: Sequence[LoopSums]) -> Microbatches | None:
+    """The steps of the innermost loop, if each holds examples of its own and nothing besides."""
+    loop, values = nest[-1].loop, nest[-1].values
+    reached = reached_values(axes, values)
+    orders = [order for sums in nest if (order := _order(axes, sums))]
+    around = [d for _, digits in orders for d in digits]
+    apart = len(orders) == len(nest) and len(set(around)) == len(around)
+    if not apart or not reached.isdisjoint(mlir.captured(loop)):
         return None
-    members = _members(axes, *order)
-    batch = tuple(d for d in axes.batch if d not in order[1])
-    step = Axes(axes.state, batch, members.shape[1], tuple(order[1]))
-    alone = all(_is_share(step, value) for value in sums.values)
+    batch = tuple(d for d in axes.batch if d not in around)
+    members = _members(axes, orders, [*around, *batch])
+    step = Axes(axes.state, batch, members.shape[1], tuple(around))
+    alone = all(_is_share(step, value) for value in values)
     if not alone or not all(_holds_examples_alone(step, value) for value in reached):
         return None
-    return Microbatches(sums, members, step)
+    return Microbatches(nest, members, step)
 
 
 def _order(axes: Axes, sums: LoopSums) -> tuple[Sequence[int], list[Digit]] | None:
-    """In which order a loop takes digits of the batch step by step, whole, and which; None where it
-    does not.
+    """The digits of the batch that a loop takes step by step, whole, and in which order; None where
+    it does not.
     """
     loop = axes.state.structure.loop_of(sums.loop)
     orders = [(order, leaves([digit])) for order, digit in loop.digits.items()] if loop else []
     return next((each for each in orders if each[1] and set(each[1]) <= set(axes.batch)), None)
 
 
-def _members(axes: Axes, order: Sequence[int], around: list[Digit]) -> Numbers:
+def _members(
+    axes: Axes, orders: Sequence[tuple[Sequence[int], list[Digit]]], digits: Sequence[Digit]
+) -> Numbers:
     """[steps, M]: the examples of each step, by their numbers."""
     numbers = np.arange(axes.size).reshape([d.size for d in axes.batch])
-    ahead = np.moveaxis(numbers, list(map(axes.batch.index, around)), range(len(around)))
-    return ahead.reshape(len(order), -1)[list(order)]
+    numbers = numbers.transpose([axes.batch.index(d) for d in digits])
+    numbers = numbers.reshape([*(len(order) for order, _ in orders), -1])
+    for axis, (order, _) in enumerate(orders):
+        numbers = numbers.take(order, axis)
+    return numbers.reshape(-1, numbers.shape[-1])
 
 
 def _is_share(step: Axes, value: Value) -> bool:

@@ -169,7 +169,7 @@ def _hoist_everywhere(module: Analysed, *, stacks: bool) -> None:
     _hoist(module, module.axes, module.block, module.gradients, stacks)
     steps = find_microbatches(module.axes, module.gradients)
     if steps:
-        _hoist(module, steps.axes, steps.sums.body, steps.sums.values, stacks)
+        _hoist(module, steps.axes, steps.body, steps.nest[-1].values, stacks)
 
 
 def _hoist(
@@ -185,7 +185,7 @@ def _are_stackable(module: Analysed, measures: Sequence[Measure]) -> bool:
     """
     steps = find_microbatches(module.axes, module.gradients)
     outer = [scanned_gradient(module.axes, value) for value in module.gradients]
-    inner = [scanned_gradient(steps.axes, v) for v in steps.sums.values] if steps else []
+    inner = [scanned_gradient(steps.axes, v) for v in steps.nest[-1].values] if steps else []
     links = [(scan, scan.behind) for scan in outer if scan]
     links += [(s, [*s.behind, Link(s.write, (1,), Does.SCALES)]) for s in inner if s]
     return all(m.is_stackable(behind, scan.write) for scan, behind in links for m in measures)

@@ -149,11 +149,11 @@ def inside_step(
     """What is asked of the examples of one step, in the body: measures, and what `inside` makes."""
     examples = _of_one_step(module, found, asking.examples)
     shares = _shares(module, found, [target.value for target in targets], asking.examples)
-    holder = _held(found.sums.body, shares)
+    holder = _held(found.body, shares)
     parts = [replace(target, user=holder, operand=i) for i, target in enumerate(targets)]
     asked = replace(asking, examples=examples)
     finish = partial(_made_inside, targets, inside)
-    answers, made = block_statistics(found.axes, found.sums.body, parts, asked, finish)
+    answers, made = block_statistics(found.axes, found.body, parts, asked, finish)
     holder.erase()
     return answers, made
 
@@ -174,12 +174,12 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
     if examples.real is None:
         return Examples(found.size, is_mean)
     flags, count = examples.real
-    first = mlir.operations(found.sums.body)[0]
+    first = mlir.operations(found.body)[0]
 
-    def of_step(real: jax.Array, step: jax.Array) -> list[jax.Array]:
-        return [real[jnp.asarray(found.members)[step]]]
+    def of_step(real: jax.Array, *numbers: jax.Array) -> list[jax.Array]:
+        return [real[jnp.asarray(found.members)[_step_number(found, numbers)]]]
 
-    own = splice([flags, found.sums.step], of_step, first, scope=STEPS)
+    own = splice([flags, *found.counters], of_step, first, scope=STEPS)
     found.axes.count = module.axes.count
     return Examples(found.size, is_mean, (own[0], count))
 
@@ -188,13 +188,17 @@ def _shares(
     module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
 ) -> list[Value]:
     """What one step adds to each gradient, as the gradient of the step's own batch."""
-    end, made = mlir.return_operation(found.sums.body), _held_before(found.sums)
-    for result, added in found.sums.added.items():
-        made[result] = _total(found, result, added, end)
-    copy_all(found.sums.tail, made, end, STEPS)
-    for op in found.sums.tail:
-        for old in (v for v in op.results if module.axes.sums(v)):
-            _assume_share(found, made[old])
+    end = mlir.return_operation(found.body)
+    made = dict[Value, Value]()
+    for sums in found.nest:
+        made |= _held_before(sums)
+    for sums in reversed(found.nest):
+        for result, added in sums.added.items():
+            made[result] = _total(found, result, [made.get(v, v) for v in added], end)
+        copy_all(sums.tail, made, end, STEPS)
+        for op in sums.tail:
+            for old in (v for v in op.results if module.axes.sums(v)):
+                _assume_share(found, made[old])
     shares = [made[v] if v in made else _total(found, v, [], end) for v in gradients]
     return [_scaled(found, share, examples, end) for share in shares]
 
@@ -272,8 +276,17 @@ def _loop_with(
         return [join.start(mlir.shape(v), dtype_of(v), found.steps) for join, v in pairs]
 
     def go_on(*operands: jax.Array) -> list[jax.Array]:
-        states = zip(joins, operands, operands[len(made) : -1], strict=False)
-        return [join.add(state, new, operands[-1]) for join, state, new in states]
+        step = _step_number(found, operands[2 * len(made) :])
+        states = zip(joins, operands, operands[len(made) :], strict=False)
+        return [join.add(state, new, step) for join, state, new in states]
 
-    taken = [*made, found.sums.step]
-    return carried(module.axes, found.sums.loop, start, go_on, taken, STEPS)[1]
+    loops, taken = [sums.loop for sums in found.nest], [*made, *found.counters]
+    return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
+
+
+def _step_number(found: Microbatches, numbers: Sequence[jax.Array]) -> jax.Array:
+    """The step's number among those of all loops, from its number in each."""
+    step = jnp.zeros((), jnp.int32)
+    for sums, number in zip(found.nest, numbers, strict=True):
+        step = step * sums.trips + number.astype(jnp.int32)
+    return step
