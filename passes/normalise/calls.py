@@ -6,10 +6,19 @@
 Its function is held as text in the call, which is then like any other that was declared; when all
 is done, its ops stand in place of it.
 
+Called functions: what custom calls name of their module, as `ApproxTopK` its comparator.
+
+    custom_call @ApproxTopK(%x, ..) {called_computations = [@larger]}
+        =>   custom_call @ApproxTopK(%x, ..) {hlo_surgery.called = ["func @main ..."]}
+
+Inlining leaves nothing but main, and an op may be copied into a module of its own: a call carries
+its functions as text until all is done.
+
 Custom calls: given the names of some and their axes, the same calls, with these noted.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.kernels import (
@@ -20,7 +29,7 @@ from hlo_surgery.passes.dataflow.kernels import (
     declare,
 )
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Refusal, reason_at, source_line
+from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir
 from hlo_surgery.passes.ir.modules import (
     COMPOSITE,
@@ -36,28 +45,32 @@ NAME = "hlo_surgery.per_example_call"
 # What `hs.per_example_call` says of the composite: the axes, and the name of its function.
 AXES, FUNCTION = "example_axes", "function"
 BODY = "hlo_surgery.body"
-CALLED = "called_computations"
-CALLING = "the call runs functions of the module, as an approximate top k does its comparison"
-CALLING_HELP = "write it by ops, as by jax.lax.top_k in place of jax.lax.approx_max_k"
 
 
 def hold_functions(module: Module) -> None:
-    """Put a call that carries its function in place of each composite that was declared, and drop
-    what calls that the module brings along say of themselves.
+    """Have custom calls carry the functions that they name, put such a call in place of each
+    composite that was declared, and drop what calls that the module brings along say of themselves.
 
-    Raises ValueError where the axes do not fit, Refusal where a function does more than compute, or
-    a call names functions of the module.
+    Raises ValueError where the axes do not fit, Refusal where a function does more than compute.
     """
     functions, ops = functions_of(module), mlir.all_operations(module)
+
+    @cache
+    def text_of(name: str) -> str:
+        return mlir.to_text(flat_function(functions, name))
+
+    # First those in the bodies of composites, which are to be held with all that they name.
     for op in ops:
         if op.name == CUSTOM_CALL:
-            mlir.drop_attributes(op, [DECLARED, BODY])
+            mlir.drop_attributes(op, [DECLARED, BODY, HELD])
             if CALLED in op.attributes:
-                raise Refusal(reason_at(op, CALLING, CALLING_HELP))
+                names = [str(name.value) for name in cast(Any, op.attributes[CALLED])]
+                texts = [ir.StringAttr.get(text_of(name), mlir.context()) for name in names]
+                op.attributes[HELD] = ir.ArrayAttr.get(texts, mlir.context())
+                del op.attributes[CALLED]
     for op in ops:
         if op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
-            name = str(cast(Any, op.attributes["decomposition"]).value)
-            _hold(op, mlir.to_text(flat_function(functions, name)))
+            _hold(op, text_of(str(cast(Any, op.attributes["decomposition"]).value)))
 
 
 def flat_function(functions: Functions, name: str) -> Module:
@@ -89,12 +102,34 @@ def _hold(op: Operation, body: str) -> None:
     declare(made, [(*[None] * (count - len(row)), *row) for row in axes_in(said[AXES])])
 
 
+CALLED, HELD = "called_computations", "hlo_surgery.called"
+MADE = "hlo_surgery_called"
+
+
 def release_functions(module: Module) -> None:
-    """Put what declared functions compute in place of the calls."""
+    """Put what declared functions compute in place of the calls, and have those that others name
+    beside main again, one for all calls that carry the same.
+    """
     for op in mlir.all_operations(module):
         if op.name == CUSTOM_CALL and BODY in op.attributes:
             held = mlir.parse(mlir.text_attribute(op, BODY))
             mlir.replace(op, move_body(mlir.main_function(held), mlir.operands(op), op))
+    made: dict[str, str] = {}
+    for op in mlir.all_operations(module):
+        if op.name == CUSTOM_CALL and HELD in op.attributes:
+            texts = [str(text.value) for text in cast(Any, op.attributes[HELD])]
+            names = [made.setdefault(text, f"{MADE}_{len(made)}") for text in texts]
+            with mlir.context():
+                symbols = [ir.FlatSymbolRefAttr.get(name) for name in names]
+                op.attributes[CALLED] = ir.ArrayAttr.get(symbols)
+            del op.attributes[HELD]
+    for text, name in made.items():
+        held = mlir.parse(text)
+        function = cast(Any, mlir.main_function(held).operation.clone())
+        with mlir.context():
+            function.attributes["sym_name"] = ir.StringAttr.get(name)
+            function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        module.body.append(function)
 
 
 # The examples' axis in each array, or one for all of them.

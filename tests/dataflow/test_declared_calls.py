@@ -116,11 +116,3 @@ def test_the_batch_as_one_matrix_is_refused():
 
     with pytest.raises(hs.Refusal, match="along the example axis"):
         hs.grad(loss, statistics=hs.norms())(W_OF_CALLS, X_OF_CALLS)
-
-
-def test_a_call_that_runs_functions_of_the_module_is_refused():
-    def largest(w, x):
-        return jnp.mean(lax.approx_max_k(jnp.tanh(x @ w), 2)[0])
-
-    with pytest.raises(hs.Refusal, match=r"runs functions of the module(.|\n)*jax.lax.top_k"):
-        asked(dumped(largest, W, X), {})
