@@ -19,7 +19,7 @@ __all__ = ["Module", "fold_squared_sums", "load", "optimize", "rewrite_module"]
 
 
 def fold_squared_sums(module: Source) -> Module:
-    """The module with sums of squared outer products contracted, as `optimize` does
+    """The module with sums of squared outer products (or the like) contracted, as `optimize` does
     for a function; results stay.
 
     >>> import jax
@@ -39,8 +39,9 @@ def fold_squared_sums(module: Source) -> Module:
 def optimize(fun: Function) -> "Optimized":
     """The same function, with sums of squares of its per-example gradients as contractions.
 
-    What `jax.vmap(jax.grad(loss))` and a mean of squares compute for dense layers then needs no
-    array with a gradient for every example. It composes with `jit`; it cannot be differentiated.
+    What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
+    for dense layers then needs no array with a gradient for every example. It composes with `jit`;
+    it cannot be differentiated.
 
     >>> import jax.numpy as jnp
     >>> def loss(w, x):

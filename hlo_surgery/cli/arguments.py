@@ -72,7 +72,7 @@ Statistics = Annotated[
 Pass = Annotated[
     str | None,
     Option(
-        "--pass", metavar="NAME", help="fold_squared_sums: sums of squared products contracted."
+        "--pass", metavar="NAME", help="fold_squared_sums: sums over outer products contracted."
     ),
 ]
 Inputs = Annotated[

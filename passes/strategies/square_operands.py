@@ -39,13 +39,13 @@ from hlo_surgery.passes.strategies.reweight_examples import (
     widened_numbers,
 )
 from hlo_surgery.passes.strategies.strategy import Known, Task
-from hlo_surgery.passes.terms.balanced import balanced, paired_dims
+from hlo_surgery.passes.terms.contract_monomials import balanced
 from hlo_surgery.passes.terms.epilogue import Does, moved_statistic, reading_of, tail_powers
+from hlo_surgery.passes.terms.monomials import Dims, paired_dims
 from hlo_surgery.passes.terms.scaling import as_scaled, times_power_of_two
 from hlo_surgery.passes.terms.steps import (
     Axis,
     Contracted,
-    Dims,
     GradientSlice,
     Split,
     Step,
@@ -183,10 +183,10 @@ def _squared_site(
         left, right = contracted(op).values()
         dims = ((left.summed, right.summed), (left.batch, right.batch))
         first, second = map(widened, operands)
-        if all(holds_all(axis) for _, axis in site.inputs):
-            first, second = balanced(first, second, paired_dims(op), phi, power)
-        else:
+        if (kept := paired_dims(op, [axis for _, axis in site.inputs])) is None:
             first = raised(first, power)
+        else:
+            first, second = balanced(first, second, kept, phi, power)
         factors = zip((first * mantissa, second), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real, {}) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)

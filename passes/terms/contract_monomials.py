@@ -1,0 +1,196 @@
+"""Contract monomials: a monomial's sum over some of its indices, with no array that has them all.
+
+    sum_b (3 h[b, d] l[b, f])**2    =>    sum_b (9 h[b, d]**2) l[b, f]**2
+
+contracted as the outer product was made, in its precision.
+
+Balanced factors: scaled against each other before phi, with phi(x y) = phi(x) phi(y), of both.
+
+phi(x y) = phi(2**e x) phi(2**-e y), but for another e phi of a factor may be 0 or inf where that of
+the product is not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.traits import precision
+from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.terms.epilogue import Phi
+from hlo_surgery.passes.terms.monomials import (
+    Dims,
+    Functions,
+    Monomial,
+    laid_along,
+    magnitudes,
+)
+from hlo_surgery.passes.terms.scaling import (
+    Scaled,
+    as_scaled,
+    exponent_of,
+    from_scaled,
+    product_of,
+    times_power_of_two,
+)
+
+
+def balanced(
+    lhs: jax.Array,
+    rhs: jax.Array,
+    dims: tuple[Dims, Dims],
+    phi: Phi,
+    power: jax.Array | float = 0,
+) -> tuple[jax.Array, jax.Array]:
+    """The factors of a contraction, of which phi is taken; lhs times 2**power.
+
+    The largest elements of both are made alike, the root of the largest product: phi of it is as
+    far from the end of the range as phi of what it is lost beside from the other. Where one holds
+    inf and the other is zero, the latter is NaN, as their product is.
+    """
+    most, other_most = (
+        exponent_of(magnitudes(x, d)) for x, d in zip((lhs, rhs), dims, strict=True)
+    )
+    exponent = jnp.floor((other_most - most - power) / 2)
+    zero = jnp.zeros((), lhs.dtype)
+    if_zero = ~jnp.isnan(phi(zero + jnp.inf) * phi(zero))
+
+    def scaled(
+        x: jax.Array, by: jax.Array, other: jax.Array, own_dims: Dims, other_dims: Dims
+    ) -> jax.Array:
+        made = times_power_of_two(x, laid_along(by, x, own_dims))
+        # Not asked of the largest, which may be NaN.
+        has_inf = magnitudes(jnp.isinf(other).astype(jnp.finfo(other.dtype).dtype), other_dims) > 0
+        is_spoilt = laid_along(has_inf & if_zero, made, own_dims)
+        return jnp.where((made == 0) & is_spoilt, jnp.asarray(jnp.nan, made.dtype), made)
+
+    first = scaled(lhs, exponent + power, rhs, *dims)
+    return first, scaled(rhs, -exponent, lhs, *reversed(dims))
+
+
+FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
+    "square": lambda x: (x[0] * x[0], 2 * x[1]),
+    "abs": lambda x: (jnp.abs(x[0]), x[1]),
+    "sign": lambda x: (lax.sign(x[0]), jnp.zeros_like(x[1])),
+}
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The sum of a monomial of an outer product, which `dot` makes, over digits."""
+
+    monomial: Monomial
+    dot: Operation
+    summed: list[Digit]
+
+    @property
+    def values(self) -> list[Value]:
+        """What it is computed from: both factors, and numbers."""
+        return [*self.dot.operands, *(value for value, _ in self.monomial.numbers)]
+
+    @property
+    def digits(self) -> list[Digit]:
+        """All indices, in row-major order."""
+        return leaves(chain(*self.monomial.dims))
+
+    @property
+    def sides(self) -> list[list[Digit]]:
+        """Those of both factors."""
+        return [leaves(side) for side in self.monomial.sides]
+
+
+def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
+    """The sum, with the digits that are left as its dimensions, in the order of the monomial.
+
+    Where an operand or the result is not finite, or what was lost of a factor may count, it is
+    summed slice by slice.
+    """
+    first, second, *numbers = [x.astype(dtype) for x in operands]
+    pairs = zip((first, second), of.sides, strict=True)
+    sides = [x.reshape([digit.size for digit in side]) for x, side in pairs]
+    scale = _number(of, [*numbers, jnp.ones((), dtype)])
+    arrays, suits = _scaled_sides(of, sides, scale)
+    found = _contracted(of, arrays).astype(dtype)
+    all_finite = [jnp.all(jnp.isfinite(x)) for x in [first, second, *numbers, *arrays, found]]
+    exact = suits & jnp.all(jnp.stack(all_finite))
+    return lax.cond(exact, lambda: found, lambda: _slice_by_slice(of, sides, scale).astype(dtype))
+
+
+def _number(of: Contraction, numbers: Sequence[jax.Array]) -> Scaled:
+    """The product of all numbers, and of what is behind them."""
+    functions = [*(own for _, own in of.monomial.numbers), ()]
+    pairs = zip(functions, numbers, strict=True)
+    return product_of([_applied(own, as_scaled(x.ravel()[0])) for own, x in pairs])
+
+
+def _applied(functions: Functions, to: Scaled) -> Scaled:
+    for name in functions:
+        to = FUNCTIONS[name](to)
+    return to
+
+
+def _powers(of: Contraction, x: Scaled) -> Scaled:
+    """All terms of one factor of the outer product, or of their product."""
+    return product_of([_applied(functions, x) for functions in of.monomial.terms])
+
+
+def _scaled_sides(
+    of: Contraction, sides: Sequence[jax.Array], scale: Scaled
+) -> tuple[list[jax.Array], jax.Array]:
+    """Both factors' terms, of which the second has no element beyond 1; and whether nothing was
+    lost that counts: only a sign does where the first has none beyond 1 either.
+    """
+    one, other = (_powers(of, _as_one(x)) for x in sides)
+    exponent = one[1] + other[1]
+    first = from_scaled(product_of([(one[0], exponent), scale]))
+    has_sign = any("sign" in functions for functions in of.monomial.terms)
+    is_small = (jnp.max(jnp.abs(first), initial=0) <= 1) & (not has_sign)
+    is_kept = _is_kept(sides[0], one[0]) & _is_kept(sides[1], other[0])
+    return [first, other[0]], is_kept | is_small
+
+
+def _is_kept(x: jax.Array, powers: jax.Array) -> jax.Array:
+    """Whether all powers are normal numbers but those of zeros."""
+    return jnp.all((x == 0) | (jnp.abs(powers) >= jnp.finfo(powers.dtype).tiny))
+
+
+def _as_one(x: jax.Array) -> Scaled:
+    """An array as m * 2**e with one e, and no m beyond 1."""
+    exponent = exponent_of(jnp.max(jnp.abs(x), initial=0)) + 1
+    return times_power_of_two(x, -exponent), exponent
+
+
+def _contracted(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
+    numbers = {digit: number for number, digit in enumerate(of.digits)}
+    kept = [number for digit, number in numbers.items() if digit not in of.summed]
+    first, second = ([numbers[digit] for digit in side] for side in of.sides)
+    how = precision(of.dot)
+    return jnp.einsum(arrays[0], first, arrays[1], second, kept, precision=how)  # pyright: ignore
+
+
+def _slice_by_slice(of: Contraction, sides: Sequence[jax.Array], scale: Scaled) -> jax.Array:
+    """The sum, which holds one slice along the largest of what is summed at a time."""
+    along = max(of.summed, key=lambda digit: digit.size)
+    rest = [digit for digit in of.digits if digit is not along]
+    pairs = zip(sides, of.sides, strict=True)
+    whole = [_aligned(x, side, [along, *rest]) for x, side in pairs]
+
+    def slice_at(number: jax.Array | int) -> jax.Array:
+        at = [number if len(x) > 1 else 0 for x in whole]
+        pairs = zip(whole, at, strict=True)
+        taken = [as_scaled(lax.dynamic_index_in_dim(x, i, 0, keepdims=False)) for x, i in pairs]
+        each = from_scaled(product_of([_powers(of, product_of(taken)), scale]))
+        return jnp.sum(each, [d for d, digit in enumerate(rest) if digit in of.summed])
+
+    return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(i), slice_at(0))
+
+
+def _aligned(x: jax.Array, own: list[Digit], target: list[Digit]) -> jax.Array:
+    """The array with its dimensions in the order of the target, and of size 1 where it has none."""
+    ordered = x.transpose([own.index(digit) for digit in target if digit in own])
+    return ordered.reshape([digit.size if digit in own else 1 for digit in target])
