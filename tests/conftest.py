@@ -50,7 +50,7 @@ SMOKE = {
     "test_fixtures",
     "test_ghost_norms",
     "test_refusals",
-    "test_single_op",
+    "test_algorithms",
 }
 
 # What another way to compile could break: the ends of the range of floats, and narrow integers.

@@ -112,10 +112,7 @@ _ROWS = {
         "stablehlo.reshape",
         "stablehlo.transpose",
     ),
-    Traits(Kind.PASSES, Linear.ANYWHERE): (
-        "sdy.sharding_constraint",
-        "stablehlo.optimization_barrier",
-    ),
+    Traits(Kind.PASSES, Linear.ANYWHERE): ("stablehlo.optimization_barrier",),
     Traits(Kind.MIXES): (
         "stablehlo.cholesky",
         "stablehlo.select_and_scatter",
@@ -189,7 +186,11 @@ def flag(op: Operation, name: str) -> bool:
 
 
 def precision(op: Operation) -> tuple[lax.Precision, lax.Precision] | None:
-    """The optional `precision_config`: one precision for each of the two operands."""
+    """The optional `precision_config`: one precision for each of the two operands. In place of an
+    `algorithm`, each of which JAX lowers for some platforms only, it is the highest.
+    """
+    if "algorithm" in op.attributes:
+        return lax.Precision.HIGHEST, lax.Precision.HIGHEST
     if "precision_config" not in op.attributes:
         return None
     lhs, rhs = (
@@ -236,6 +237,8 @@ SOLVE_CALLS = frozenset(
     for t in "sdcz"
     for end in ("", "_ffi")
 )
+
+LETTERS = ("side", "uplo", "trans_x", "diag")
 
 # Factorisations, and products with factors, that LAPACK does matrix by matrix, over leading batch
 # dimensions; what JAX calls in its place for GPUs (`jax.lax.linalg`), and XLA has for TPUs.
@@ -291,12 +294,14 @@ def own_dimensions(op: Operation) -> int:
     return 1 if mlir.text_attribute(op, TARGET) in VECTOR_CALLS else 2
 
 
-def solves_from_left(op: Operation) -> bool | None:
-    """Whether a triangular solve is of A X = B, not X A = B; None where it does not say."""
-    config = cast(Any, mlir.attributes(op).get("mhlo.backend_config"))
-    if config is None or mlir.text_attribute(op, TARGET) not in SOLVE_CALLS:
+def solve_letters(op: Operation) -> dict[str, str] | None:
+    """What LAPACK is told of a triangular solve, as `side`: "L" of A X = B, "R" of X A = B; None
+    where it does not say all of it.
+    """
+    config = cast(Any, mlir.attributes(op).get("mhlo.backend_config", {}))
+    if mlir.text_attribute(op, TARGET) not in SOLVE_CALLS or any(n not in config for n in LETTERS):
         return None
-    return int(ir.IntegerAttr(config["side"]).value) == ord("L") if "side" in config else None
+    return {name: chr(ir.IntegerAttr(config[name]).value) for name in LETTERS}
 
 
 def is_linear(op: Operation, positions: Positions) -> bool:
@@ -321,7 +326,7 @@ def _allows(op: Operation, linear: Linear | Positions, positions: Positions) -> 
             writes = overwrites(op) and flag(op, "unique_indices")
             return len(op.results) not in positions and (writes or all(added_results(op)))
         case Linear.IN_SOLVES:
-            return mlir.text_attribute(op, TARGET) in SOLVE_CALLS and [*positions] == [1]
+            return solve_letters(op) is not None and [*positions] == [1]
         case Linear.FROM_INEXACT:
             return mlir.is_inexact(op.operands[0])
         case _:

@@ -15,14 +15,10 @@ from hlo_surgery.passes.emit.splice import LIFT, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.loop_sums import reached_values
-from hlo_surgery.passes.strategies.gradient_costs import Schedule
 from hlo_surgery.passes.strategies.lift import lifted_gradients
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
-from hlo_surgery.passes.terms.slice_functions import SliceFunction, slice_function
-from hlo_surgery.passes.terms.steps import Axes, Known
-
-ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)
+from hlo_surgery.passes.terms.slice_functions import slice_function
+from hlo_surgery.passes.terms.steps import Axes
 
 
 def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> None:
@@ -75,16 +71,8 @@ def lift_before(axes: Axes, values: Sequence[Value], before: Operation) -> list[
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
-    def rows(function: SliceFunction, known: Known) -> jax.Array:
-        if function.liftable:
-            return lifted_gradients(function, known, axes.size)
-        one_by_one = looped_gradients(
-            function, known, axes.size, ONE_BY_ONE, lambda gradient: ((), gradient)
-        )
-        return one_by_one[1]
-
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(inputs, operands, strict=True))
-        return [rows(function, known) for function in functions]
+        return [lifted_gradients(function, known, axes.size) for function in functions]
 
     return splice(inputs, replacement, before, scope=LIFT)

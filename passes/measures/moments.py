@@ -77,13 +77,9 @@ def _stacked(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
 
 
 def _in_batch_order(state: jax.Array, members: Members) -> jax.Array:
-    """[K, M, ...] -> [B, ...]; without a gather where parts are runs or strides of the batch."""
-    numbers = np.arange(members.size)
-    if np.array_equal(members.ravel(), numbers):
-        return state.reshape(-1, *state.shape[2:])
-    if np.array_equal(members.T.ravel(), numbers):
-        return jnp.swapaxes(state, 0, 1).reshape(-1, *state.shape[2:])
-    return state.reshape(-1, *state.shape[2:])[np.argsort(members.ravel())]
+    """[K, M, ...] -> [B, ...]; without a gather where parts are runs of the batch."""
+    rows, order = state.reshape(-1, *state.shape[2:]), np.argsort(members.ravel())
+    return rows if np.array_equal(order, np.arange(members.size)) else rows[order]
 
 
 def _spread(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:

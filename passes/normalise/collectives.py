@@ -23,6 +23,7 @@ Shards: given an array and its sharded dimensions, its parts along leading dimen
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from typing import Any, cast
 
@@ -183,16 +184,13 @@ class Collective:
         return jnp.moveaxis(made.reshape(*sizes, *made.shape[1:]), range(len(places)), places)
 
 
-Reduction = Callable[[jax.Array, list[int]], jax.Array]
-REDUCTIONS: dict[str, Reduction] = {
-    "stablehlo.add": lax.reduce_sum,
-    "stablehlo.multiply": lax.reduce_prod,
-    "stablehlo.maximum": lax.reduce_max,
-    "stablehlo.minimum": lax.reduce_min,
-    "stablehlo.and": lax.reduce_and,
-    "stablehlo.or": lax.reduce_or,
-    "stablehlo.xor": lax.reduce_xor,
+# By the op that combines two devices' values, as JAX has them of the devices of a named axis.
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "stablehlo.add": lax.psum,
+    "stablehlo.maximum": lax.pmax,
+    "stablehlo.minimum": lax.pmin,
 }
+GROUP = "group"
 
 
 def collective_of(op: Operation, mesh: Mesh) -> Collective:
@@ -211,24 +209,28 @@ def collective_of(op: Operation, mesh: Mesh) -> Collective:
 
 
 def _all_reduce(op: Operation) -> Exchange | None:
-    reduction = _reduction(op)
-    return reduction and (lambda x: reduction(x, [0]))
+    name = _combining(op)
+    return _among_all(REDUCTIONS[name], None) if name in REDUCTIONS else None
 
 
 def _all_gather(op: Operation) -> Exchange:
-    dim = integer(op, "all_gather_dim")
-    return lambda x: _merged(x, dim)
+    return _among_all(lax.all_gather, None, axis=integer(op, "all_gather_dim"), tiled=True)
 
 
 def _reduce_scatter(op: Operation) -> Exchange | None:
-    dim, reduction = integer(op, "scatter_dimension"), _reduction(op)
-    return reduction and (lambda x: _parted(reduction(x, [0]), dim, len(x)))
+    dim = integer(op, "scatter_dimension")
+    adds = _combining(op) == "stablehlo.add"
+    return _among_all(lax.psum_scatter, 0, scatter_dimension=dim, tiled=True) if adds else None
 
 
 def _all_to_all(op: Operation) -> Exchange:
-    """What is sent to each goes in front, and who sent it behind."""
     split, concat = integer(op, "split_dimension"), integer(op, "concat_dimension")
-    return lambda x: jax.vmap(lambda own: _merged(own, concat))(_parted(x, split + 1, len(x)))
+    return _among_all(lax.all_to_all, 0, split_axis=split, concat_axis=concat, tiled=True)
+
+
+def _among_all(function: Callable[..., Any], out: int | None, **how: Any) -> Exchange:
+    """JAX's exchange along a named axis, of what all devices have."""
+    return jax.vmap(partial(function, axis_name=GROUP, **how), 0, out, axis_name=GROUP)
 
 
 RULES: dict[str, Callable[[Operation], Exchange | None]] = {
@@ -245,26 +247,15 @@ def _sent(x: jax.Array, sources: list[int]) -> jax.Array:
     return lax.concatenate([x[s : s + 1] if s >= 0 else jnp.zeros_like(x[:1]) for s in sources], 0)
 
 
-def _reduction(op: Operation) -> Reduction | None:
-    """By the op that combines two devices' values, whose result the body returns."""
+def _combining(op: Operation) -> str:
+    """The op that combines two devices' values, whose result the body returns; "" of another body,
+    and of truth values, which no op adds.
+    """
     block = mlir.blocks(op)[0]
-    combining = mlir.made_by(placed(mlir.returned(block)[0]), *REDUCTIONS)
-    if combining is None or set(map(placed, combining.operands)) != set(block.arguments):
-        return None
-    adds = combining.name in ("stablehlo.add", "stablehlo.multiply")
-    return None if adds and not has_numbers(op) else REDUCTIONS[combining.name]
-
-
-def _parted(x: jax.Array, dim: int, count: int) -> jax.Array:
-    """So many equal parts of a dimension, along a new one in front."""
-    return jnp.moveaxis(x.reshape(*x.shape[:dim], count, -1, *x.shape[dim + 1 :]), dim, 0)
-
-
-def _merged(x: jax.Array, dim: int) -> jax.Array:
-    """What lies along dimension 0, one behind the other along another of what is left."""
-    sizes = np.array(x.shape[1:])
-    sizes[dim] *= len(x)
-    return jnp.moveaxis(x, 0, dim).reshape(sizes)
+    found = mlir.defining_operation(placed(mlir.returned(block)[0]))
+    if found is None or set(map(placed, found.operands)) != set(block.arguments):
+        return ""
+    return found.name if has_numbers(op) else ""
 
 
 Dims = tuple[Names, ...]
@@ -288,18 +279,15 @@ def split(x: jax.Array, lead: Names, dims: Dims, mesh: Mesh) -> jax.Array:
 
 
 def put_together(x: jax.Array, lead: Names, kept: Names, dims: Dims, mesh: Mesh) -> jax.Array:
-    """The whole of the parts. Devices along axes neither kept nor sharded over should agree: it is
-    the first one's.
+    """The whole of the parts, which differ along all axes kept or sharded over. Devices along
+    others should agree: it is the first one's.
     """
     wanted = sharded_axes(dims).union(kept)
     x = x[tuple(slice(None) if name in wanted else 0 for name in lead)]
-    new = [name for name in mesh if name in wanted and name not in lead]
-    x = jnp.broadcast_to(x, (*(mesh[name] for name in new), *x.shape))
-    has = [*new, *(name for name in lead if name in wanted), *range(len(dims))]
+    has = [*(name for name in lead if name in wanted), *range(len(dims))]
     local = x.shape[len(wanted) :]
     whole = [n * math.prod(mesh[m] for m in axes) for n, axes in zip(local, dims, strict=True)]
-    order = [*kept, *_in_turn(dims)]
-    parts = lax.transpose(x, [has.index(each) for each in order])
+    parts = lax.transpose(x, [has.index(each) for each in (*kept, *_in_turn(dims))])
     return parts.reshape([*(mesh[name] for name in kept), *whole])
 
 

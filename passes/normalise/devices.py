@@ -185,12 +185,14 @@ def _whole(
     varying: Varying, value: Value, result: Value, dims: tuple[Names, ...], op: Operation
 ) -> Value:
     """The whole of the parts; where devices should agree, the first's, unless examples tell."""
-    lead, kept = varying.of(value), varying.of(result)
-    if lead == kept and not sharded_axes(dims):
+    own, kept = varying.of(value), varying.of(result)
+    if own == kept and not sharded_axes(dims):
         return value
+    wanted = sharded_axes(dims).union(kept)
+    lead = varying.in_order(wanted.union(own))
     function = partial(put_together, lead=lead, kept=kept, dims=dims, mesh=varying.mesh)
-    (whole,) = splice([value], single(function), op)
-    if sharded_axes(dims).union(kept).issuperset(lead):
+    (whole,) = splice([aligned(varying, value, lead, op)], single(function), op)
+    if wanted.issuperset(own):
         return whole
     return splice([whole], single(agreed), op)[0]
 

@@ -24,7 +24,7 @@ from typing import Any, cast
 import jax
 from jax import lax
 
-from hlo_surgery.passes.dataflow.ancestors import hold_constants, holds_constant, is_splat
+from hlo_surgery.passes.dataflow.ancestors import hold_constants, is_splat
 from hlo_surgery.passes.dataflow.kernels import CUSTOM_CALL
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
@@ -125,21 +125,10 @@ def free_invariants(module: Module) -> None:
 
 def _stays(initial: Value, argument: Value, value: Value) -> bool:
     """Whether a state is what it was, given what it begins as and what a step makes of it."""
-    value = _handed_on(value)
-    op = mlir.defining_operation(value)
-    if op is None or op.name != "stablehlo.add" or argument not in map(_handed_on, op.operands):
+    op = mlir.made_by(value, "stablehlo.add")
+    if op is None or argument not in op.operands:
         return value == argument
     return is_splat(initial, 0) and any(is_splat(v, 0) for v in op.operands)
-
-
-def _handed_on(value: Value) -> Value:
-    """What a value is, behind the barriers of `jax.checkpoint` and converts to its own type."""
-    op = mlir.defining_operation(value)
-    if op is not None and op.name == mlir.BARRIER and not holds_constant(op):
-        return _handed_on(op.operands[mlir.results(op).index(value)])
-    if op is not None and op.name == "stablehlo.convert" and op.operands[0].type == value.type:
-        return _handed_on(op.operands[0])
-    return value
 
 
 def free_constants(module: Module) -> None:

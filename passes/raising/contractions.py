@@ -8,14 +8,14 @@ Raising rules for linear transforms along dimensions: windowed sums, triangular 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, wide_dtype
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -28,6 +28,7 @@ from hlo_surgery.passes.ir.traits import (
     padding,
     precision,
     reversed_dimensions,
+    solve_letters,
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raises, single
 
@@ -40,12 +41,7 @@ def dot_general(
 ) -> Raised | None:
     """Contract any dimensions, batching any; into another element type, if `result` says so.
     `is_turned`: the second operand's own dimensions come before the first's.
-
-    No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do
-    so for this one.
     """
-    if "algorithm" in op.attributes:
-        return None
     numbers, how = dot_numbers(op), precision(op)
     left = numbers.lhs_contracting_dimensions, numbers.lhs_batching_dimensions
     right = numbers.rhs_contracting_dimensions, numbers.rhs_batching_dimensions
@@ -78,16 +74,14 @@ def _without_ones(
 @raises("stablehlo.convolution")
 def convolution(op: Operation) -> Raised | None:
     """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
-    numbers = convolution_numbers(op)
-    spatial = numbers.kernel_spatial_dimensions
-    reversed_dims = reversed_dimensions(op)
+    count, reversed_dims = len(mlir.shape(op.results[0])) - 2, reversed_dimensions(op)
     convolve = partial(
         lax.conv_general_dilated,
-        window_strides=ones_unless_given(op, "window_strides", len(spatial)),
-        padding=padding(op, len(spatial)),
-        lhs_dilation=ones_unless_given(op, "lhs_dilation", len(spatial)),
-        rhs_dilation=ones_unless_given(op, "rhs_dilation", len(spatial)),
-        dimension_numbers=_conv_dimension_numbers(numbers),
+        window_strides=ones_unless_given(op, "window_strides", count),
+        padding=padding(op, count),
+        lhs_dilation=ones_unless_given(op, "lhs_dilation", count),
+        rhs_dilation=ones_unless_given(op, "rhs_dilation", count),
+        dimension_numbers=conv_dimensions(op),
         feature_group_count=integer(op, "feature_group_count"),
         batch_group_count=integer(op, "batch_group_count"),
         precision=precision(op),
@@ -123,10 +117,16 @@ def _on_top(op: Operation, summed: Callable[[jax.Array], jax.Array]) -> Raised |
 
 
 def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> Raised | None:
-    """Contract into `result`, as accumulator too, or an operand's element type if wider."""
+    """Contract into `result`, as accumulator too, or an operand's element type if wider, or
+    float32 where neither holds all operands' numbers, as of 8 bits.
+    """
     lhs, rhs = map(dtype_of, op.operands)
-    accumulator = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
-    if not (has_numbers(op) and np.can_cast(lhs, accumulator) and np.can_cast(rhs, accumulator)):
+    widest = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
+    fitting = (
+        d for d in (widest, wide_dtype(widest)) if all(np.can_cast(x, d) for x in (lhs, rhs))
+    )
+    accumulator = next(fitting, None)
+    if accumulator is None or not has_numbers(op):
         return None
     same_kind = jnp.issubdtype(lhs, jnp.inexact) == jnp.issubdtype(accumulator, jnp.inexact)
     operand_dtype = lhs if lhs == rhs and same_kind else accumulator
@@ -141,23 +141,18 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     return single(contracted)
 
 
-def _conv_dimension_numbers(numbers: Any) -> lax.ConvDimensionNumbers:
+def conv_dimensions(op: Operation) -> lax.ConvDimensionNumbers:
+    """The dimensions of a convolution's image, window and result, as JAX has them: examples or
+    features of the result, features, and then the places.
+    """
+    of = convolution_numbers(op)
+    image = of.input_batch_dimension, of.input_feature_dimension
+    window = of.kernel_output_feature_dimension, of.kernel_input_feature_dimension
+    result = of.output_batch_dimension, of.output_feature_dimension
     return lax.ConvDimensionNumbers(
-        lhs_spec=(
-            numbers.input_batch_dimension,
-            numbers.input_feature_dimension,
-            *numbers.input_spatial_dimensions,
-        ),
-        rhs_spec=(
-            numbers.kernel_output_feature_dimension,
-            numbers.kernel_input_feature_dimension,
-            *numbers.kernel_spatial_dimensions,
-        ),
-        out_spec=(
-            numbers.output_batch_dimension,
-            numbers.output_feature_dimension,
-            *numbers.output_spatial_dimensions,
-        ),
+        (*image, *of.input_spatial_dimensions),
+        (*window, *of.kernel_spatial_dimensions),
+        (*result, *of.output_spatial_dimensions),
     )
 
 
@@ -191,6 +186,23 @@ def triangular_solve(op: Operation) -> Raised:
         transpose_a=transpose in ("TRANSPOSE", "ADJOINT"),
         conjugate_a=transpose == "ADJOINT",
         **how,
+    )
+    return single(solve)
+
+
+@raises("stablehlo.custom_call")
+def solve_call(op: Operation) -> Raised | None:
+    """A triangular solve by LAPACK, if it says how; no rule for any other call."""
+    how = solve_letters(op)
+    if how is None:
+        return None
+    solve = partial(
+        lax.linalg.triangular_solve,
+        left_side=how["side"] == "L",
+        lower=how["uplo"] == "L",
+        transpose_a=how["trans_x"] != "N",
+        conjugate_a=how["trans_x"] == "C",
+        unit_diagonal=how["diag"] == "U",
     )
     return single(solve)
 

@@ -13,8 +13,6 @@ JAX function.
 Raising rules for elementwise ops.
 
 Raising rules for the ops that only move elements, or leave each where it is.
-
-Raising rules for the ops without operands: constant and iota.
 """
 
 from collections.abc import Callable
@@ -26,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, elements, has_numbers, is_static_array
+from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import integer, integers
 
@@ -142,20 +140,7 @@ def concatenate(op: Operation) -> Raised:
     return single(lambda *operands: lax.concatenate(operands, dimension))
 
 
-@raises("stablehlo.optimization_barrier", "sdy.sharding_constraint")
+@raises("stablehlo.optimization_barrier")
 def identity(_: Operation) -> Raised:
     """The operands, as they are."""
     return lambda *operands: operands
-
-
-@raises("stablehlo.constant")
-def constant(op: Operation) -> Raised:
-    """The constant's elements."""
-    return single(partial(jnp.asarray, elements(op)))
-
-
-@raises("stablehlo.iota")
-def iota(op: Operation) -> Raised:
-    """0, 1, 2... along one dimension."""
-    made, dimension = op.results[0], integer(op, "iota_dimension")
-    return single(partial(lax.broadcasted_iota, dtype_of(made), mlir.shape(made), dimension))

@@ -148,7 +148,7 @@ class Measurements:
         """Whether the weighted sum takes each example's own gradient."""
         task = self.chosen[i].task
         exact = self._is_wide(i) or is_precise(task.sliced)
-        return self.size == 1 or not exact or not task.function.liftable
+        return self.size == 1 or not exact
 
     def _is_wide(self, i: int) -> bool:
         """Whether operands with weights are had in float32, where the module's own are narrower."""

@@ -35,9 +35,9 @@ def emitted(
     program has traced before, by all that they rest on.
     """
     steps = [step for one in asked for step in one.task.sliced.steps]
-    # Of an op without a rule the module's own is called, and a kernel would need einsums.
-    ruled = (o.task.function.liftable and o.chosen.weighting is weighted_by_example for o in asked)
-    if strategy not in (LIFT, LOOP) or not all(ruled) or any(mlir.captured(s.op) for s in steps):
+    # A kernel would need einsums.
+    ruled = all(o.chosen.weighting is weighted_by_example for o in asked)
+    if strategy not in (LIFT, LOOP) or not ruled or any(mlir.captured(s.op) for s in steps):
         return strategy.emit(asked, known)
     bare = tuple(map(_bare, asked))
     numbers: dict[Value, int] = {}

@@ -204,18 +204,14 @@ def _refuse_unless_applying(
 
 
 def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Schedule:
-    """As many examples at once as budget and device allow, on each device with examples.
-
-    What cannot be lifted goes one by one through all.
-    """
-    lie_on, liftable = options.shards or 1, task.function.liftable
-    shards = lie_on if liftable else 1
+    """As many examples at once as budget and device allow, on each device with examples."""
+    shards = options.shards or 1
     # Of more devices than examples lie on, each may have a part of the model. Nothing is known
     # where examples are not told to be on several.
-    parts = max(1, task.devices // lie_on) if lie_on > 1 else 1
+    parts = max(1, task.devices // shards) if shards > 1 else 1
     written_out = _is_written_out(task, shards, parts)
     # One example's rows of a ragged axis are as many as they are.
-    single = written_out or not liftable or any(site.windows for site in task.counts.sites)
+    single = written_out or any(site.windows for site in task.counts.sites)
     chunk = 1 if single else _chunk(task, measures, options, shards)
     return Schedule(chunk, shards, written_out, parts)
 
@@ -260,7 +256,7 @@ def _instantiating(
 ) -> Strategy:
     """The faster way to examples' gradients; lifting only in budget, or if loops take no less."""
     single = task.examples.size == 1
-    if not task.function.liftable or (options.strategy == "loop" and not single):
+    if options.strategy == "loop" and not single:
         return LOOP
     if single or options.strategy == "lift":
         return LIFT

@@ -67,8 +67,8 @@ def lifted_gradients(function: SliceFunction, known: Known, size: int) -> jax.Ar
 
 
 def _applies(task: Task, measure: Measure) -> bool:
-    """Whether the examples' gradients define it, and `vmap` has a rule for each op."""
-    return task.function.liftable and isinstance(measure, Defined)
+    """Whether the examples' gradients define it."""
+    return isinstance(measure, Defined)
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
@@ -207,7 +207,7 @@ def _groups(chosen: Mapping[int, Chosen]) -> list[list[int]]:
     groups: list[tuple[set[Any], list[int]]] = []
     for i, one in chosen.items():
         function = one.task.looped
-        kind = (function.liftable, one.schedule.written_out)
+        kind = one.schedule.written_out
         operands: set[Any] = {(kind, *key) for key in function.inputs if key[1] is not None}
         touching = [group for group in groups if group[0] & operands]
         groups = [group for group in groups if group not in touching]

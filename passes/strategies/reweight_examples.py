@@ -19,11 +19,10 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, integers, is_linear, ops_of, sums
-from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.site_functions import laid_along_split
-from hlo_surgery.passes.terms.slice_functions import raise_wide
+from hlo_surgery.passes.terms.slice_functions import raise_wide, ruled
 from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
@@ -118,7 +117,7 @@ def _run(
             continue
         if step.is_site:
             operands = weighted_site(step, operands, known, weights * scale, finite)
-        function = (raise_wide(step) if wide else raise_op(step.op)) or call_op(step.op)
+        function = ruled(step.op, raise_wide(step) if wide else raise_op(step.op))
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
 

@@ -239,10 +239,10 @@ def _matrix_rule(op: Operation) -> Rule:
     shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
     lead = max(map(len, shapes)) - traits.own_dimensions(op)
     along = [tuple(d if d < len(s) else None for s in shapes) for d in range(lead)]
-    from_left = traits.solves_from_left(op) if lead == 0 else None
-    if from_left is not None:
+    told = traits.solve_letters(op) if lead == 0 else None
+    if told is not None:
         # Of right-hand sides and results the dimension that is no equation's is kept.
-        free, sides = int(from_left), (1, len(op.operands))
+        free, sides = int(told["side"] == "L"), (1, len(op.operands))
         along.append(tuple(free if n in sides else None for n in range(len(shapes))))
     return rule_along(op, along)
 

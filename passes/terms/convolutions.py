@@ -31,7 +31,7 @@ from hlo_surgery.passes.ir.traits import (
     precision,
     reversed_dimensions,
 )
-from hlo_surgery.passes.raising.contractions import with_element_types
+from hlo_surgery.passes.raising.contractions import conv_dimensions, with_element_types
 from hlo_surgery.passes.raising.raise_op import Raised
 
 
@@ -99,13 +99,11 @@ def _by_library(
     op: Operation, accumulator: np.dtype, image: jax.Array, window: jax.Array
 ) -> jax.Array:
     """The convolution with its operands as XLA's library has them, features last."""
-    numbers, windows = convolution_numbers(op), windows_of(op)
-    lhs = numbers.input_batch_dimension, numbers.input_feature_dimension
-    rhs = numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension
-    first = numbers.output_batch_dimension, numbers.output_feature_dimension
+    dims, windows = conv_dimensions(op), windows_of(op)
+    (batch, features, *places), (out, own, *lengths), result = dims
     made = lax.conv_general_dilated(
-        image.transpose(lhs[0], *numbers.input_spatial_dimensions, lhs[1]),
-        window.transpose(*numbers.kernel_spatial_dimensions, *rhs),
+        image.transpose(batch, *places, features),
+        window.transpose(*lengths, own, out),
         [w.stride for w in windows],
         [w.padding for w in windows],
         rhs_dilation=[w.dilation for w in windows],
@@ -113,7 +111,7 @@ def _by_library(
         precision=precision(op),
         preferred_element_type=accumulator,
     )
-    order = [first[0], *numbers.output_spatial_dimensions, first[1]]
+    order = [result[0], *result[2:], result[1]]
     return made.transpose([order.index(d) for d in range(made.ndim)])
 
 

@@ -29,9 +29,9 @@ from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer
-from hlo_surgery.passes.raising.call_op import call_op
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
@@ -68,6 +68,7 @@ def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
     return scatter(op, dtype) if all(added_results(op)) else None
 
 
+RULE_HELP = "have its operands and results in floats of one kind"
 CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
     "stablehlo.dot_general": dot_general,
     "stablehlo.convolution": convolution_by_patches,
@@ -115,6 +116,13 @@ def raise_wide(step: Step) -> Raised | None:
     return moving(op) if op.name not in ("stablehlo.slice", "stablehlo.pad") else None
 
 
+def ruled(op: Operation, function: Raised | None) -> Raised:
+    """What an op does, by its rule. Raises Refusal where there is none for its element types."""
+    if function is None:
+        raise Refusal(reason_at(op, "no rule tells what it does to one example", RULE_HELP))
+    return function
+
+
 def _added(x: jax.Array, y: jax.Array) -> jax.Array:
     return widened(x) + widened(y)
 
@@ -131,14 +139,12 @@ class SliceFunction:
     """`inputs`: values of the module, with example axes, None where all examples see it whole.
 
     `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of
-    `inputs`, each with one example. `liftable`: whether `vmap` can lift it; a loop works always.
-    `count`: the number of real examples, where some are padding; it is among the inputs then, and
-    stands for B.
+    `inputs`, each with one example. `count`: the number of real examples, where some are padding;
+    it is among the inputs then, and stands for B.
     """
 
     inputs: tuple[Input, ...]
     of_one: Callable[..., Any]
-    liftable: bool
     count: Value | None = None
 
     @property
@@ -189,7 +195,7 @@ def slice_function(
             return widened(gradient) * (total if is_mean else 1)
         return gradient if is_mean else _scaled(gradient, 1 / total)
 
-    return SliceFunction(inputs, of_one, all(call.liftable for call in calls), count)
+    return SliceFunction(inputs, of_one, count)
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,6 @@ class _Call:
     inputs: tuple[Input, ...]
     results: Sequence[Value]
     made: Raised
-    liftable: bool = True
     is_late: bool = False
 
 
@@ -243,15 +248,14 @@ def _calling(
     step: Step, how: Contracting, sums: Container[Value], transpose: Operation | None
 ) -> _Call:
     """A step by itself, or with the transpose behind it; `sums`: what the slice makes."""
-    raised = _raised(step, how, transpose is not None)
-    function = raised or call_op(step.op)
+    function = ruled(step.op, _raised(step, how, transpose is not None))
     if any(isinstance(axis, Rows) for _, axis in step.inputs):
         function = by_windows(step, function)
     made = partial(_contributions, step, function) if step.is_site else partial(_beside, function)
     others = any(isinstance(axis, Split | Lifted | Rows) for _, axis in step.inputs)
     is_late = how.late and not others and not adds_offset(step, sums)
     results = mlir.results(transpose or step.op)
-    return _Call(step.inputs, results, made, raised is not None, is_late)
+    return _Call(step.inputs, results, made, is_late)
 
 
 def _made_in(step: Step, how: Contracting) -> np.dtype:
@@ -367,8 +371,7 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
         given = dict(zip(inputs, operands, strict=True))
         return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
 
-    liftable = all(f.liftable for f in functions)
-    return SliceFunction(inputs, of_one, liftable, functions[0].count)
+    return SliceFunction(inputs, of_one, functions[0].count)
 
 
 def over_examples(

@@ -553,7 +553,8 @@ def captured(line):
 def solved(shape):
     return (
         f"%r = stablehlo.custom_call @lapack_dtrsm_ffi(%0, %1) {{mhlo.backend_config = {{side = 82 "
-        f": ui8}}}} : (tensor<{shape}xf64>, tensor<{shape}xf64>) -> tensor<{shape}xf64>"
+        f": ui8, uplo = 76 : ui8, trans_x = 78 : ui8, diag = 78 : ui8}}}} "
+        f": (tensor<{shape}xf64>, tensor<{shape}xf64>) -> tensor<{shape}xf64>"
     )
 
 

@@ -101,17 +101,3 @@ def test_sums_of_each_example(loss, dumped):
 def test_sums_over_the_examples_are_refused(dumped):
     with pytest.raises(hs.Refusal, match="along the example axis"):
         hs.modules.rewrite_module(dumped(over_examples), batch=[1], statistics=hs.per_example())
-
-
-W_OF_FUNCTIONS, X_OF_FUNCTIONS = (
-    jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
-    for i, s in enumerate([(3, 6), (5, 3)])
-)
-
-
-def test_over_the_examples_is_refused():
-    def loss(w, x):
-        return jnp.mean(lax.approx_max_k(jnp.tanh(x @ w), 2, reduction_dimension=0)[0])
-
-    with pytest.raises(hs.Refusal, match="reduced to one value"):
-        hs.grad(loss, statistics=hs.norms())(W_OF_FUNCTIONS, X_OF_FUNCTIONS)
