@@ -24,6 +24,10 @@ RETURNS = (
     "it is a function of the arguments that returns, for each batch argument, a pytree prefix of "
     "ids, axes or None, such as lambda params, batch: {'tokens': batch['example'], 'target': 0}"
 )
+ONE_ROW = (
+    "{} has one row, which ids cannot tell apart: give it another one, of an example of padding, "
+    "which is_real leaves out"
+)
 INTEGERS = "an integer array with the number of its example for each row, an axis, or None"
 
 
@@ -102,6 +106,8 @@ def _checked(ids: Any, leaf: Any, name: str) -> Any:
             f"segments has ids {list(own)} for {name}, which has shape {list(shape)}; there is one "
             "for each row of the first axis: reshape rows that lie along several axes to one"
         )
+    if own[0] < 2:
+        raise ValueError(ONE_ROW.format(name))
     return ids
 
 
@@ -145,4 +151,4 @@ def _check_rows(rows: Port, ids: Port) -> None:
             f"{list(ids.shape)}; there is one integer, int32 or int64, for each of its rows"
         )
     if ids.shape[0] < 2:
-        raise ValueError(f"argument {rows.name} has one row: give it its example's axis instead")
+        raise ValueError(ONE_ROW.format(f"argument {rows.name}"))

@@ -4,7 +4,6 @@ raise_op       the table; elementwise ops, ops that move elements, and ops witho
 contractions   products, convolutions, reductions
 indexing       gather, scatter, dynamic slices
 leading_dims   the same op with dimensions in front
-call_op        any op without a rule, as it is
 """
 
 from hlo_surgery.passes.raising import contractions, indexing, raise_op

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.axes.state import is_rows
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.emit.rebuild import copy_before
 from hlo_surgery.passes.emit.splice import Scope, splice
 from hlo_surgery.passes.ir import mlir
@@ -219,6 +220,7 @@ def outside(value: Value, before: Operation) -> Value | None:
     """A value as it is in front of the loops and branches that it is in; None where it is made of
     what these change. What a loop hands on as it is, normalising has taken out of it.
     """
+    value = behind_barriers(value)
     op = mlir.defining_operation(value)
     if op is None:
         return value if mlir.loops_around(value) == [] else None

@@ -73,6 +73,7 @@ def attending(p, graphs):
 
 
 def scanned(p, graphs):
+    @jax.checkpoint
     def layer(nodes, _):
         heard = segment_sum(nodes[graphs["senders"]], graphs["receivers"], len(nodes))
         return jnp.tanh((nodes + heard) @ p["b"]), None
@@ -323,6 +324,7 @@ WRONG = {
     "holds the id 4, and there are 4 examples": lambda p, g: g["ids"] + 1,
     "has ids .3. for argument 1.'nodes'.": lambda p, g: g["ids"][:3],
     "is an integer array with the number": lambda p, g: g["ids"] * 1.0,
+    "has one row, which ids cannot": lambda p, g: g["ids"][:1],
 }
 
 

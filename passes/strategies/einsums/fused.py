@@ -122,8 +122,9 @@ def _applies(task: Task, measure: Measure) -> bool:
     number, and the measure is the mean of a power, an absolute value or a sign: of a phi that is
     given nothing shows what a kernel makes of a tile, or whether it has the ops.
     """
-    is_ours = isinstance(measure, MeanOf) and measure.factorable and not measure.is_given
-    if not is_ours or not _is_one_product(task.sliced):
+    if not isinstance(measure, MeanOf) or not measure.factorable or measure.is_given:
+        return False
+    if not _is_one_product(task.sliced):
         return False
     # Mosaic asks for the device that is here to lower a sign.
     lacking = task.device.kernels == "mosaic" and measure.phi is jnp.sign
