@@ -93,9 +93,10 @@ def _gpu(
 # and 3 to 6 ns for each element of large results, whatever their terms. Loops over examples take
 # up to 0.6 ns for each element that a norm reads, once for the largest and once for the squares;
 # of small lifted gradients a sum over the examples takes that, or up to twice as long.
-# Products of Gram matrices are counted at a third of that rate: XLA takes long to compile what
-# scales them. XLA's own convolutions of one image take 0.3 to 1.1 of what patches take from 32
-# features on, and 1 to 5 times as long below (images of 8 x 8 to 32 x 32, 3 to 128 channels).
+# Products of Gram matrices are counted at a sixth of that rate, by what inner products of 16 and 32
+# positions took beside the plain gradient. XLA's own convolutions of one image take 0.3 to 1.1 of
+# what patches take from 32 features on, and 1 to 5 times as long below (images of 8 x 8 to 32 x 32,
+# 3 to 128 channels).
 H200 = _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, kernel_rate=0.57)
 ROOFLINES = {
     "cpu": Roofline(
@@ -103,7 +104,7 @@ ROOFLINES = {
         450e9,
         10e9,
         batched=0.33,
-        exact_flops=164e9,
+        exact_flops=82e9,
         step_seconds=5e-6,
         cache=8e6,
         cached=5,

@@ -20,7 +20,11 @@ from hlo_surgery.passes.measures.measures import MEAN, Measure, PerExampleGradie
 from hlo_surgery.passes.measures.moments import Join, squared_magnitude, without_padding
 from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
 from hlo_surgery.passes.strategies.lift import Function, along_by_example, sum_over_examples
-from hlo_surgery.passes.strategies.reweight_examples import is_exact_in_float32, reweighted
+from hlo_surgery.passes.strategies.reweight_examples import (
+    is_exact_in_float32,
+    reweighted,
+    weighted_rows,
+)
 from hlo_surgery.passes.strategies.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Examples, Measured, is_precise
 from hlo_surgery.passes.terms.steps import Known
@@ -159,6 +163,9 @@ class Measurements:
         self, i: int, weights: jax.Array, *, finite: jax.Array | None, squares: bool = False
     ) -> jax.Array:
         chosen, task, wide = self.chosen[i], self.chosen[i].task, self._is_wide(i)
+        lifted = self.measured[i].get(PerExampleGradients())
+        if lifted is not None and not squares and mlir.is_at_least_float32(task.gradient):
+            return weighted_rows(lifted, weights, finite)
         own = squares and (wide or not is_squarable(task.sliced))
         if own or self._by_example(i):
             phi = squared_magnitude if squares else None

@@ -218,7 +218,7 @@ def _chosen(axes: Axes, target: Target, asking: Asking) -> Chosen:
     before = made_before(axes, sliced)
     ours = (target.name, target.value, sliced, how, axes.count, einsums)
     task = Task(*ours, examples, device, precise, before, asking.devices)
-    return choose(task, target.measures, asking.limits)
+    return choose(task, target.measures, asking.limits, asking.reweights)
 
 
 def _at_end(

@@ -9,7 +9,13 @@ from typing import Any, Protocol
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.measures.measures import MEAN, Gram, Measure, OfPositions
+from hlo_surgery.passes.measures.measures import (
+    MEAN,
+    Gram,
+    Measure,
+    OfPositions,
+    PerExampleGradients,
+)
 from hlo_surgery.passes.strategies.alike import emitted
 from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.einsums.ghost import GHOST
@@ -105,9 +111,12 @@ class Limits(Protocol):
         ...
 
 
-def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
-    """The strategy for each measure of a gradient. Raises Refusal for measures by
-    positions that do not apply, ValueError for a shortcut that is forced and does not.
+def choose(
+    task: Task, measures: Sequence[Measure], options: Limits, reweights: bool = False
+) -> Chosen:
+    """The strategy for each measure of a gradient. `reweights`: sums of it with weights are asked
+    for as well. Raises Refusal for measures by positions that do not apply, ValueError for a
+    shortcut that is forced and does not.
     """
     schedule = _schedule(task, measures, options)
     instantiating = _instantiating(task, measures, schedule, options)
@@ -120,6 +129,8 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     }
     makes = {s: [m for m in measures if s in applying[m]] for s in STRATEGIES}
     predicted = {s.name: s.predict(task, made, schedule) for s, made in makes.items() if made}
+    if reweights and LIFT in strategies.values() and _keeps_lifted(task):
+        strategies[PerExampleGradients()] = LIFT
     reuse = _reuses(task, schedule, set(strategies.values()), options)
     weighting = _weighting(task, schedule, possible, options)
     return Chosen(task, strategies, instantiating, schedule, reuse, predicted, weighting)
@@ -263,6 +274,16 @@ def _instantiating(
     lift, loop = (strategy.predict(task, measures, schedule) for strategy in (LIFT, LOOP))
     fits = lift.temporaries <= max(_budget(task, options), loop.temporaries)
     return LIFT if fits and lift.seconds <= loop.seconds else LOOP
+
+
+def _keeps_lifted(task: Task) -> bool:
+    """Whether lifted gradients are better kept for sums with weights than contracted again: they
+    take no more memory than what they are contracted from, and less time.
+    """
+    counts, device = task.counts, task.device
+    reading = device.lifting_seconds(counts.held, counts.size, 1)
+    is_less = reading < plain_seconds(counts, device) and not device.fuses_lifted
+    return is_less and counts.size * counts.held <= counts.read
 
 
 def _reuses(task: Task, schedule: Schedule, taken: set[Strategy], options: Limits) -> bool:

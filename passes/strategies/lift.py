@@ -80,8 +80,9 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
         # Summed while the next ones are contracted.
         made, moved = max(made, counts.size * counts.elements * device.read_element), 0
     else:
-        # The gradients' own sum, and a measure's.
-        sums = 0 if fused else 1 + any(isinstance(m, Defined) and m.is_sum for m in measures)
+        # The gradients' own sum, a measure's, and that of squares.
+        others = any(isinstance(m, Defined) and m.is_sum for m in measures)
+        sums = 0 if fused else 1 + others + any(isinstance(m, Norms) for m in measures)
         moved = device.lifting_seconds(counts.held, counts.size, sums)
     held = patches(counts, device) + (0 if fused else counts.size * counts.held)
     held += counts.size * taken(task, measures).held
@@ -179,9 +180,11 @@ def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -
     steps, own = -(-counts.size // chunk), taken(task, measures).held
     taking = taking_seconds(task, measures, steps)
     if any(isinstance(m, Norms) for m in measures):
-        # Each gradient is read for its largest element, and for its squares.
+        # Each gradient is read for its squares, and for its largest element in a step that may not
+        # branch.
         reading = device.moving_seconds(counts.gradient, counts.held)
-        taking += 2 * counts.size * max(reading, counts.elements * device.read_element)
+        times = counts.size * (1 if _branches(schedule, device) else 2)
+        taking += times * max(reading, counts.elements * device.read_element)
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.held, 2 * counts.held)
         seconds = max(made, accumulating) + taking
@@ -221,10 +224,16 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
     examples, schedule = asked[0].task.examples, asked[0].chosen.schedule
     count = examples.count(known)
     means = [_centre(one, known) for one in asked]
+    branches = _branches(schedule, asked[0].task.device)
+
+    def of_one(measure: Defined, gradient: jax.Array, mean: jax.Array) -> Any:
+        if branches and isinstance(measure, Norms):
+            return norms_of_rows(widened(gradient)[None], measure.ord)[0]
+        return measure.each(gradient, mean)
 
     def taken(gradients: Sequence[jax.Array], is_sum: bool) -> list[list[Any]]:
         each = zip(asked, gradients, means, strict=True)
-        return [[m.each(g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
+        return [[of_one(m, g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
 
     def take(gradients: Sequence[jax.Array]) -> tuple[Any, Any]:
         # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
@@ -238,6 +247,14 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
         function, known, examples.size, schedule, take, counted=flags
     )
     return [_computed(*each, count) for each in zip(asked, sums, rows, shares, strict=True)]
+
+
+def _branches(schedule: Schedule, device: Roofline) -> bool:
+    """Whether a step that takes one example, without `vmap`, had better branch than read its
+    gradient twice: where it is in memory, and reading is what takes time.
+    """
+    alone = schedule.chunk == schedule.shards == 1
+    return alone and device.read_element > 0 and not device.fuses_lifted
 
 
 def _centre(one: Asked, known: Known) -> jax.Array:

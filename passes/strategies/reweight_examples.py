@@ -97,8 +97,7 @@ def _run(
             return made[value]
         x = known[value]
         if isinstance(axis, Lifted):
-            own = of_real_examples(x, PerExample(0), finite, known)
-            return jnp.tensordot(weights.astype(x.dtype), own, 1, precision="highest")
+            return weighted_rows(x, weights, finite)
         if isinstance(axis, Split) and not axis.is_site and mlir.is_inexact(value):
             # No site sums these rows.
             own = widened(of_real_examples(x, axis, finite, known))
@@ -120,6 +119,12 @@ def _run(
         function = ruled(step.op, raise_wide(step) if wide else raise_op(step.op))
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
+
+
+def weighted_rows(rows: jax.Array, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
+    """The sum over b of w_b x_b of rows [B, ...], of the `finite` alone."""
+    own = of_real_examples(rows, PerExample(0), finite, {})
+    return jnp.tensordot(weights.astype(rows.dtype), own, 1, precision="highest")
 
 
 def _sums_rows(site: Step) -> bool:

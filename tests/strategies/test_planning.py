@@ -137,3 +137,21 @@ def test_what_is_forced_names_the_gradient_that_it_does_not_apply_to():
     f = hs.grad(through_layers, statistics=hs.second_moment(), strategy="square")
     with pytest.raises(ValueError, match=r"of \['layers'\], and what is forced must"):
         f(p, jnp.ones((5, 7, 3)))
+
+
+def test_sums_with_weights_are_had_of_lifted_gradients_where_these_are_smaller():
+    """Clipping contracts no second time: it takes few FLOPs more than norms do."""
+    x = jnp.sin(jnp.arange(8.0 * 512 * D)).reshape(8, 512, D).at[3].set(jnp.nan)
+
+    def flops(statistic):
+        f = hs.grad(loss, statistics=statistic, strategy="lift")
+        compiled = jax.jit(f).lower(W, x).compile()
+        return compiled.cost_analysis()["flops"], compiled(W, x)[1]
+
+    contraction = 2 * 8 * 512 * D * F
+    (plain, norms), (clipped, mean) = flops(hs.norms()), flops(hs.clipped_mean(0.01))
+    assert clipped - plain < contraction / 4
+    own = jax.vmap(lambda one: jax.grad(loss)(W, one[None]))(x)
+    factors = np.where(np.isfinite(norms), 0.01 / np.maximum(norms, 0.01), 0)
+    expected = np.tensordot(factors, np.nan_to_num(own), 1) / 8
+    np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-8)
