@@ -10,8 +10,8 @@ from hlo_surgery import optimizers as optimizers
 from hlo_surgery import targets as targets
 from hlo_surgery import torch as torch
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
-from hlo_surgery.declaring import constant, per_example_call
 from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.requests.declaring import constant, per_example_call
 from hlo_surgery.rewriting.diagnostics import BatchConstantWarning
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.directions import sum_of, top_directions

@@ -7,5 +7,6 @@ segments             which rows are of which examples, by ids
 leaves               which leaves are traced; devices, flags, and what modules hide
 gradient_outputs     which outputs are gradients, and which the loss
 updated_arguments    outputs that are arguments with a step, and ports' paths
+declaring            what a function says of itself: examples one by one, constants
 options              how to plan, and what devices compute and move a second
 """

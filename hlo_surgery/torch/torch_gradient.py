@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery.api as jax_api
-from hlo_surgery.declaring import constant
 from hlo_surgery.plan import Plan
 from hlo_surgery.public_function import Function
+from hlo_surgery.requests.declaring import constant
 from hlo_surgery.rewriting.gradient_function import WithStatistics
 from hlo_surgery.statistics.derived import Statistics
 from hlo_surgery.torch.draws import drawn
