@@ -4,10 +4,11 @@ Source lines: given an op's location, the user's file and line. Read from typed 
 from text.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -167,7 +168,7 @@ INLINED = "inlined"
 STEP = "closed_call"
 PACKAGES = ("site-packages", "dist-packages")
 # What this library puts around a user's own function, which is no line of anybody's.
-WRAPPERS = (("hlo_surgery", "declaring.py"), ("hlo_surgery", "torch"))
+WRAPPERS = (("hlo_surgery", "requests", "declaring.py"), ("hlo_surgery", "torch"))
 # Where Keras calls JAX's ops, which says nothing of the layer that did.
 DISPATCH = (("keras", "src", "backend"), ("keras", "src", "ops"))
 
@@ -201,8 +202,11 @@ def _library_line(op: Operation) -> str:
 
 def _is_dispatch(path: str) -> bool:
     """Whether a library's file only calls an array library's op, whichever that is."""
-    parts = Path(path).parts
-    return any(folder == parts[i : i + 3] for folder in DISPATCH for i in range(len(parts)))
+    return _lies_in(Path(path).parts, DISPATCH)
+
+
+def _lies_in(parts: tuple[str, ...], folders: Sequence[tuple[str, ...]]) -> bool:
+    return any(f == parts[i : i + len(f)] for f in folders for i in range(len(parts)))
 
 
 def inlined_location(op: Operation, call: Operation) -> ir.Location:
@@ -249,8 +253,7 @@ def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
 # Asked for each op that is inlined, of a few files.
 @cache
 def _is_wrapper(path: str) -> bool:
-    parts = Path(path).parts
-    return any(pair in WRAPPERS for pair in pairwise(parts))
+    return _lies_in(Path(path).parts, WRAPPERS)
 
 
 def _is_installed(path: str) -> bool:
