@@ -42,7 +42,11 @@ WHEN_MADE = {
         TypeError,
         "statistics is .* a dict of some by names",
     ),
-    "a statistic that is not called": ({"statistics": hs.norms}, TypeError, r"such as norms\("),
+    "a statistic that is not called": (
+        {"statistics": hs.norms},
+        TypeError,
+        r"such as hlo_surgery\.norms\(",
+    ),
 }
 
 

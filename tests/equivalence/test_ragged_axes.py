@@ -324,7 +324,6 @@ WRONG = {
     "holds the id 4, and there are 4 examples": lambda p, g: g["ids"] + 1,
     "has ids .3. for argument 1.'nodes'.": lambda p, g: g["ids"][:3],
     "is an integer array with the number": lambda p, g: g["ids"] * 1.0,
-    "has one row, which ids cannot": lambda p, g: g["ids"][:1],
 }
 
 
@@ -335,6 +334,12 @@ def test_ids_that_are_none_are_an_error(words):
 
     with pytest.raises((ValueError, TypeError), match=words):
         hs.grad(attending, segments=ids, statistics=hs.norms())(PARAMS, GRAPHS)
+
+
+def test_one_row_is_not_told_apart():
+    f = hs.grad(of_nodes, segments=whose, statistics=hs.norms())
+    with pytest.raises(ValueError, match=r"argument 1.'nodes'. has one row, which ids cannot"):
+        f(PARAMS, GRAPHS | {"nodes": GRAPHS["nodes"][:1], "ids": IDS[:1]})
 
 
 def test_traced_ids_that_are_none_leave_no_statistic():
