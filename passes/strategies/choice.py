@@ -222,7 +222,7 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     parts = max(1, task.devices // shards) if shards > 1 else 1
     written_out = _is_written_out(task, shards, parts)
     # One example's rows of a ragged axis are as many as they are.
-    single = written_out or any(site.windows for site in task.counts.sites)
+    single = written_out or task.counts.windows > 0
     chunk = 1 if single else _chunk(task, measures, options, shards)
     return Schedule(chunk, shards, written_out, parts)
 
@@ -236,7 +236,7 @@ def _is_written_out(task: Task, shards: int, parts: int) -> bool:
     contractions = [site.op.name for site in sites].count("stablehlo.dot_general")
     alone = contractions == 1 and len(sites) == 1 + scattered
     few = -(-task.examples.size // shards) <= task.device.written_out
-    few = few and not any(site.windows for site in task.counts.sites)
+    few = few and not task.counts.windows
     return alone and few and (scattered > 0 or task.counts.gradient // parts <= task.device.cache)
 
 

@@ -254,6 +254,11 @@ class Counts:
         return self.held // WORD
 
     @property
+    def windows(self) -> int:
+        """In how many a step of a loop reads an example's rows of ragged axes, at all sites."""
+        return sum(site.windows for site in self.sites)
+
+    @property
     def read(self) -> int:
         """What the sites read."""
         return sum(site.read for site in self.sites)

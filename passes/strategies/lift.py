@@ -164,11 +164,6 @@ LIFT = Strategy(
 )
 
 
-def _loops(task: Task, measure: Measure) -> bool:
-    """Whether the examples' gradients define it."""
-    return isinstance(measure, Defined)
-
-
 def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """A chunk of gradients at a time and two accumulators moved; instead of the plain gradient.
 
@@ -191,7 +186,7 @@ def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -
         return Predicted(seconds - plain, 2 * (counts.held + own))
     moved = (4 * steps + 2 * counts.size) * counts.held
     held = (2 + chunk) * (counts.held + own)
-    going = steps * (1 + sum(site.windows for site in counts.sites)) * device.step_seconds
+    going = steps * (1 + counts.windows) * device.step_seconds
     seconds = made + device.moving_seconds(moved, held) + going + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
 
@@ -283,7 +278,7 @@ def _computed(
 
 LOOP = Strategy(
     "loop",
-    _loops,
+    _applies,
     _predict_loop,
     _emit_loop,
     words="each example's gradient, a few at a time",

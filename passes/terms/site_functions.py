@@ -33,6 +33,7 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -204,7 +205,7 @@ def _exposed(
         at = _current(place, known)
         return x if at is None else _unless(x, _counted(x, number, place.size) == at)
     dim, axis = place.axis.dim + front, place.axis
-    split = x.reshape(*x.shape[:dim], axis.before, place.length, axis.after, *x.shape[dim + 1 :])
+    split = _apart(x, dim, place.length, axis)
     if spread or place.owner is not None:
         rows = _counted(split, dim + 1, place.length) + jnp.int32(place.first)
         rows = rows if place.owner is None else known[place.owner][rows]
@@ -216,6 +217,11 @@ def _exposed(
     padding = [(0, 0)] * left.ndim
     padding[number] = (place.first, place.size - place.first - place.length)
     return jnp.pad(left, padding)
+
+
+def _apart(x: jax.Array, dim: int, length: int, axis: PerExample) -> jax.Array:
+    """A dimension as three, the places of a digit in the middle."""
+    return x.reshape(*x.shape[:dim], axis.before, length, axis.after, *x.shape[dim + 1 :])
 
 
 def _counted(x: jax.Array, dim: int, size: int) -> jax.Array:
@@ -289,9 +295,8 @@ def rows_in_order(x: jax.Array, rows: Rows, known: Known) -> jax.Array:
     assert place.owner is not None
     assert axis is not None
     order = jnp.argsort(known[place.owner][place.first : place.first + place.length])
-    split = (axis.before, place.length, axis.after)
-    split_rows = x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
-    return jnp.take(split_rows, order, axis.dim + 1, mode="clip")
+    apart = _apart(x, axis.dim, place.length, axis)
+    return jnp.take(apart, order, axis.dim + 1, mode="clip")
 
 
 def ends_in_order(owners: jax.Array, ends: Ends) -> jax.Array:

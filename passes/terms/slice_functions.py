@@ -152,7 +152,6 @@ class SliceFunction:
         """The values of the module that the inputs are made of."""
         found = [value for value, _ in self.inputs]
         places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
-        places += [axis.place for _, axis in self.inputs if isinstance(axis, Rows)]
         told = [v for p in places for v in (p.step, p.owner) if v is not None]
         return list(dict.fromkeys([*found, *told]))
 
