@@ -1,13 +1,12 @@
 """How many random programs are drawn: `default` (also in CI) a fixed few, `long` thousands.
 
-Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for
-(`pytest -m "slow and not more"`; all with `pytest -m ""`, an hour). Of a test's cases, where no
-file is named, the first of every eight are run, the fifth are slow, and the others are more of the
-same; of those of slow files every second one is. Choose the number of programs with
+Also which tests are the smoke part (`pytest -m smoke`), and which are slow: left out unless asked
+for (`pytest -m slow`; all with `pytest -m ""`). Of a test that is marked `first(n)` only so many
+cases are run at once, and the others are slow. Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest`
-compiles them as a user does. `-m default_flags` are the tests that also have to run so.
+compiles them as a user does. `-m default_flags` are the tests that have to run so.
 """
 
 import collections
@@ -33,7 +32,7 @@ settings.register_profile(
     "default",
     derandomize=True,
     deadline=None,
-    max_examples=5,
+    max_examples=3,
     phases=NO_SHRINKING,
     suppress_health_check=SLOW_DRAWS,
     print_blob=True,
@@ -78,15 +77,10 @@ SLOW = DEFAULT_FLAGS | {
     "test_projections",
     "test_scripts",
     "test_train_step_optimizers",
+    "test_traps",
     "test_verification_statistics",
 }
 MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}
-
-
-# One of so many cases of a test is run by default, as many again where slow ones are.
-ONE_OF = 8
-# And of a slow test one of so many.
-ONE_OF_SLOW = 2
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -95,37 +89,17 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_left_out and config.option.markexpr == "smoke" else None
 
 
-def pytest_collection_modifyitems(config, items):
-    mark_files(items, ["slow", "default_flags"])
-    if not any(".py" in argument for argument in config.args):
-        for item, mark in left_out(items):
-            item.add_marker(mark)
-    mark_files([item for item in items if not item.get_closest_marker("more")], ["smoke"])
-
-
-def mark_files(items, marks):
+def pytest_collection_modifyitems(items):
+    cases = collections.Counter()
     for item in items:
-        for mark in marks:
-            if pathlib.Path(item.fspath).stem in MARKED[mark]:
+        for mark, files in MARKED.items():
+            if pathlib.Path(item.fspath).stem in files:
                 item.add_marker(mark)
-
-
-def left_out(items):
-    """What is left out at first of tests with three cases or more in a room, with its mark."""
-    cases = collections.defaultdict(list)
-    for item in items:
-        if pathlib.Path(item.fspath).parent != TESTS:
-            cases[item.nodeid.split("[")[0], is_slow(item)].append(item)
-    for (_, slow), own in cases.items():
-        for k, item in enumerate(own if len(own) > 2 else []):
-            if slow and k % ONE_OF_SLOW:
-                yield item, "more"
-            elif not slow and k % ONE_OF:
-                yield item, "slow" if k % ONE_OF == ONE_OF // 2 else "more"
-
-
-def is_slow(item):
-    return item.get_closest_marker("slow") is not None
+        test = item.nodeid.split("[")[0]
+        cases[test] += 1
+        first = item.get_closest_marker("first")
+        if first and cases[test] > first.args[0]:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish():

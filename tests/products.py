@@ -3,19 +3,13 @@
 from collections import Counter
 from itertools import combinations, product
 
-import pytest
-
 
 def covering(*axes, together=1):
-    """All cases, for `parametrize`: slow where others hold each value (`together=2`: each pair)."""
+    """Few cases, for `parametrize`: each value is in one of them (`together=2`: each pair is)."""
     cases = list(product(*map(range, map(len, axes))))
-    default = fewest(cases, together)
     return [
-        pytest.param(
-            *(axis[i] for axis, i in zip(axes, case, strict=True)),
-            marks=() if case in default else pytest.mark.slow,
-        )
-        for case in cases
+        tuple(axis[i] for axis, i in zip(axes, case, strict=True))
+        for case in sorted(fewest(cases, together))
     ]
 
 

@@ -144,6 +144,7 @@ REARRANGED = {
 }
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("loss", REARRANGED.values(), ids=REARRANGED.keys())
 def test_what_each_example_meets_elsewhere_is_refused(loss):
     with pytest.raises(hs.Refusal) as refused:
@@ -222,6 +223,7 @@ CONSTANT = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("loss", "each"), CONSTANT.values(), ids=CONSTANT.keys())
 def test_what_is_one_for_all_examples_is_a_listed_constant(loss, each):
     f = hs.grad(loss, statistics={"all": hs.per_example(), "squares": hs.second_moment()})

@@ -89,6 +89,7 @@ def warned(called):
     return [w for w in caught if w.category is hs.BatchConstantWarning]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("made", [as_function, with_value, of_gradient, of_module])
 @pytest.mark.parametrize("name", UNSAID)
 def test_what_the_batch_makes_is_warned_of_at_the_call(name, made):

@@ -108,6 +108,7 @@ def test_rows_that_are_moved_are_refused():
         f(PARAMS, X)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_contributions_flow_into_each_examples_copy(loss):
     shared = of_shared_parameters(loss)
@@ -158,6 +159,7 @@ def accumulated(size, slope):
 RUNNING = {"w": PARAMS["w"], "scale": draw(4, WIDTH)}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("size", "slope"), [(2, False), (2, True), (3, True)])
 def test_what_earlier_steps_summed_is_a_constant_beside_rows(size, slope):
     """A running mean goes from one microbatch to the next: beside a row it belongs to nobody."""

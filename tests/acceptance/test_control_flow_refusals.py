@@ -142,6 +142,7 @@ def three_times_every_other(p, row, number):
     return lax.cond(number % 2 == 0, own_loss, tripled, p, row)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("of_one", [of_its_choice, through_layers, three_times_every_other])
 def test_near_to_that_each_example_has_its_own(of_one):
     p, x = vector(), features()[:4]

@@ -163,6 +163,7 @@ IN_ROWS = ["as it is", "in bfloat16", "transposed", "a column"]
 ANYWHERE = ["flat", "in parts", "twice"]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", [*IN_ROWS, *ANYWHERE])
 def test_rows_of_their_own_are_exact(name):
     """A mean's gradient has a B-th of each example's row, wherever that lies."""

@@ -343,6 +343,7 @@ SOLVES = {
 REFUSED = UNTIL_DONE | FLOW | LOOPS | GROUPS | SOLVES
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("loss", REFUSED.values(), ids=REFUSED)
 def test_refused(loss):
     with pytest.raises(hs.Refusal):
@@ -358,6 +359,7 @@ SEPARABLE = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("loss", SEPARABLE.values(), ids=SEPARABLE.keys())
 def test_what_they_nearly_are_is_accepted(loss):
     assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X).outputs

@@ -80,6 +80,7 @@ def element_by_element(p, x, y):
     )
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("loss", [equilibrium, counted, element_by_element])
 def test_second_moment(loss):
     examples = jax.vmap(jax.grad(loss), (None, 0, 0))(PARAMS, X[:, None], Y[:, None])

@@ -156,6 +156,7 @@ def test_bfloat16_parameters_accumulate_in_float32():
     assert_close(squares, mean_square(alone(loss)(w.astype(jnp.float32), X, Y)), 2**-6)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("strategy", ["square", "lift", "loop"])
 def test_many_equal_examples_are_not_summed_in_low_precision(strategy):
     """1 added to a bfloat16 again and again stops at 256."""

@@ -122,6 +122,7 @@ def assert_exact(loss, batch, axes, examples, **options):
     return found
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("loss", ALONE, ids=lambda loss: loss.__name__)
 def test_a_batch_of_one_is_the_reference(loss):
     batch, axes = ALONE[loss]

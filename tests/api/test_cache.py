@@ -48,6 +48,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_was_asked_before_is_not_rewritten(name, folder, rewritings):
     first, second = (jax.tree.leaves(found(KNOWN[name]())) for _ in range(2))
@@ -57,6 +58,7 @@ def test_what_was_asked_before_is_not_rewritten(name, folder, rewritings):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "asked",
     [
@@ -95,6 +97,7 @@ gradient(jnp.ones((3, 2)), jnp.ones((4, 3)))
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_it(tmp_path):
     for seed in ("1", "2"):
         environment = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONHASHSEED": seed}

@@ -87,6 +87,7 @@ def held(loss, oracle, **options):
     return hs.explain(f, W, X)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_word_holds_under_transformations(name):
     program = PROGRAMS[name]

@@ -53,6 +53,7 @@ def of_pairs(loss):
 LOSSES = [strided, reshaped, by_row]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("loss", "strategy"), covering(LOSSES, ["auto", "lift", "loop"]))
 def test_statistics_are_those_of_each_pair(loss, strategy):
     with jax.enable_x64(True):

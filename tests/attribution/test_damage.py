@@ -128,6 +128,7 @@ MASKS = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", MASKS)
 def test_the_ways_out(tmp_path, name):
     real = rows(over_masks, is_real=lambda w, x, mask: mask)

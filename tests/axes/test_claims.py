@@ -26,6 +26,7 @@ def rows_along(axis, shape, size):
     return np.broadcast_to(np.expand_dims(numbers, [*range(1, len(shape) - axis.dim)]), shape)
 
 
+@pytest.mark.first(7)
 @named(PER_EXAMPLE)
 def test_rows_of_examples_are_found(row):
     probed = Probed.of_row(row)
@@ -35,6 +36,7 @@ def test_rows_of_examples_are_found(row):
     assert assert_claims_hold(probed)
 
 
+@pytest.mark.first(4)
 @named(SUMMED)
 def test_sums_are_summed(row):
     probed = Probed.of_row(row)
@@ -52,6 +54,7 @@ def test_what_no_example_reaches_is_shared(row):
     assert_claims_hold(probed)
 
 
+@pytest.mark.first(6)
 @named(TRAPS)
 def test_what_only_looks_separable(row):
     """Refused, and rightly so: the probe sees the examples meet."""

@@ -337,6 +337,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("loss", CONSTANTS.values(), ids=CONSTANTS)
 def test_what_is_no_row_of_an_example_is_a_constant(loss):
     points = jnp.sin(jnp.arange(B * D, dtype=float)).reshape(B, D)

@@ -162,6 +162,7 @@ def pipe(*arguments, data=b""):
     return subprocess.run(program, input=data, capture_output=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_dash_is_stdin_and_stdout():
     done = pipe("rewrite", "-", *MLP_BATCH, *SQUARES, "-o", "-", data=Path(MLP).read_bytes())
     assert done.returncode == 0, done.stderr
@@ -337,11 +338,13 @@ def shows_demo(lines, rivals):
     assert lines[-1] == "equivalent"
 
 
+@pytest.mark.slow
 def test_demo_ends_equivalent_and_shows_the_costs():
     pytest.importorskip("optax")
     shows_demo(answered("demo").stdout.splitlines(), [*CHUNKED, "vmap"])
 
 
+@pytest.mark.slow
 def test_demo_without_optax_shows_vmap_alone(monkeypatch):
     monkeypatch.setattr("hlo_surgery.cli.demo.find_spec", lambda name: None)
     lines = answered("demo").stdout.splitlines()

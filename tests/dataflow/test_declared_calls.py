@@ -49,6 +49,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_declared_call_is_taken_one_by_one(name):
     text = dumped(by_features, W, X)

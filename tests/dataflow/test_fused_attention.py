@@ -159,6 +159,7 @@ def on_cpu(text, program):
     return put_in(text, r"(?P<name>__cudnn\S+?)", name_of, functions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_statistics_are_those_of_single_examples(name):
     program = PROGRAMS[name]

@@ -68,6 +68,7 @@ def assert_references(name, outputs):
 BETWEEN = re.compile(r"_jax_0\.(4\.38|7\.2)$")
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     "name",
     [

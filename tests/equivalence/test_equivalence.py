@@ -161,6 +161,7 @@ def test_mixing_is_refused(program):
         assert_refused(program)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", [*MIXING_LAYERS, *MIXING_LOSSES, *MIXING_GRADIENTS])
 def test_each_kind_of_mixing_is_refused(name):
     assert_refused(planted(name))

@@ -47,6 +47,7 @@ def references(name):
     return [stored[f"{kind}{k}"] for kind in ("grad", "second_moment") for k in range(count)]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("name", SEPARABLE)
 def test_rewritten_module_gives_the_references(name):
     meta, wanted = METAS[name], references(name)

@@ -133,6 +133,7 @@ def planted(name):
     )
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", [*MIXING_LAYERS, *MIXING_LOSSES, *MIXING_GRADIENTS])
 def test_planted_mixing_has_a_mixed_second_difference(name):
     assert truly_mixes(planted(name))
@@ -146,6 +147,7 @@ def row(axes, name):
     return Row(TYPES, text, axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str
 )

@@ -149,6 +149,7 @@ def _wide():
         yield
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("loss", "strategy"),
     [*((loss, "auto") for loss in (*LOSSES, attending)), (attending, "lift"), (convolving, "loop")],
@@ -161,6 +162,7 @@ def test_graphs_are_told_apart(loss, strategy):
     hold({"mean": gradient}, own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(0, 9, 1, 0), (10, 0, 0, 0), (2, 3, 2, 3)])
 def test_a_loop_reads_as_many_rows_as_an_example_has(sizes):
     """Of few examples none, of others several windows; products, sums and rows of a table."""
@@ -183,6 +185,7 @@ def test_a_loop_reads_as_many_rows_as_an_example_has(sizes):
     hold(f(params, rows, words)[1], jax.tree.map(lambda *g: jnp.stack(g), *own))
 
 
+@pytest.mark.slow
 def test_a_graph_of_padding_is_left_out():
     real = np.array([True, True, False, True])
 
@@ -210,6 +213,7 @@ def crossing(graphs, at):
     return graphs | {"senders": np.concatenate([SENDERS[:at], [other], SENDERS[at + 1 :]])}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("loss", [passing_messages, attending, scanned])
 def test_graphs_that_an_edge_joins_are_named(loss):
     f = jax.jit(hs.grad(loss, segments=whose, statistics=STATISTICS))
@@ -236,6 +240,7 @@ def test_ids_of_one_axis_that_differ_are_named():
     np.testing.assert_array_equal(found, np.isin(np.arange(4), [IDS[0], (IDS[0] + 1) % 4]))
 
 
+@pytest.mark.slow
 def test_a_module_has_the_ids_as_an_argument():
     lowered = jax.jit(jax.grad(attending), keep_unused=True).lower(PARAMS, GRAPHS)
     module = hs.rewrite_module(
@@ -278,6 +283,7 @@ TOKENS = RNG.normal(size=(4, 6, 3))
 OF_EXPERTS = {k: STATISTICS[k] for k in ("rows", "norms", "squares", "crossed")}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("chosen", "strategy"), [(1, "auto"), (2, "lift"), (2, "loop")])
 def test_experts_without_a_capacity_are_exact(chosen, strategy):
     def loss(p, x):
@@ -327,6 +333,7 @@ WRONG = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", WRONG)
 def test_ids_that_are_none_are_an_error(words):
     def ids(p, graphs):
@@ -342,6 +349,7 @@ def test_one_row_is_not_told_apart():
         f(PARAMS, GRAPHS | {"nodes": GRAPHS["nodes"][:1], "ids": IDS[:1]})
 
 
+@pytest.mark.slow
 def test_traced_ids_that_are_none_leave_no_statistic():
     def ids(p, graphs):
         return whose(p, graphs) | {"nodes": graphs["ids"] + 1}

@@ -38,6 +38,7 @@ def norm_by_group(gradient):
     return {group: np.sqrt(square) for group, square in squares.items()}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("count", [1, 2])
 def test_norms_and_second_moments_are_those_of_single_texts(problem, count):
     params, tokens, each = problem

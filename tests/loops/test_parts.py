@@ -119,6 +119,7 @@ CASES = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("gradient", "each"), CASES.values(), ids=CASES.keys())
 def test_every_example_counts_once(gradient, each):
     asked = {"squares": hs.second_moment(), "absolute": hs.mean_abs()}

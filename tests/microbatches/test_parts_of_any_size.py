@@ -122,6 +122,7 @@ def test_parts_that_are_split_again_are_refused(name):
     assert refused.value.help
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("name", "loss"),
     [(n, b) for n in [*EVEN, "one loss"] for b in BOTH if b != "bias" or n not in SPLIT_AGAIN],
@@ -141,6 +142,7 @@ def test_each_has_its_share(name, loss):
 CASES = test_microbatches.CASES
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", CASES)
 def test_every_form(name, steps_taken):
     f = hs.rewrite(CASES[name], batch_argnums=1, statistics=OF_THE_WHOLE)
@@ -210,6 +212,7 @@ ADDED = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("strategy", ["auto", "loop"])
 @pytest.mark.parametrize("name", ADDED)
 def test_penalties_of_microbatches_are_everybodys(name, strategy):

@@ -89,6 +89,7 @@ def test_another_scan_stays(op, length):
     assert "composite" in mlir.to_text(module)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("dumped", [lowered, exported])
 @pytest.mark.parametrize("loss", [forwards, backwards])
 def test_sums_of_each_example(loss, dumped):

@@ -42,6 +42,7 @@ def of_each(params, x, y):
 STATISTICS = {"second_moment": hs.second_moment(), "norms": hs.norms()}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("strategy", "kind"), covering(["auto", "lift", "loop"], [AxisType.Auto, AxisType.Explicit])
 )

@@ -127,6 +127,7 @@ BODIES = {
 }
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_body_computes_the_same(body):
     source = text(mapped(body, GRID, BLOCKS, BLOCKS), X)
@@ -251,6 +252,7 @@ def rewritten(gradient):
     return hs.modules.rewrite_module(source, batch=[3, 4], statistics=hs.second_moment())
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("gradient", "loss"), GRADIENTS.values(), ids=GRADIENTS)
 def test_second_moments(gradient, loss):
     outputs = rewritten(gradient).call(*jax.tree.leaves((PARAMS, *INPUTS)))

@@ -73,6 +73,7 @@ def steps_of_ours(optimizer, **options):
     return params, state
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_steps_and_states_are_those_of_optax_on_vmap(name):
     optimizer = AGGREGATORS[name]()

@@ -67,12 +67,14 @@ def of_paper(name, dtype, **options):
     return optimizer_of(name, schedule, **options), reference_of(name, wave, **options)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", NAMES)
 def test_as_the_paper_with_defaults(name, dtype):
     assert_follows(optimizer_of(name, 0.01), reference_of(name, 0.01), dtype)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", NAMES)
 def test_as_the_paper_with_a_schedule_and_every_option(name, dtype):
@@ -105,6 +107,7 @@ def microbatches(examples, sizes):
         yield size, statistics_of(part, jnp.float64)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", [*NAMES, "dp_sgd"])
 def test_they_are_one_batch(name):
     """Their sizes are known at run time alone, as with counted padding, and take no precision."""

@@ -21,6 +21,7 @@ STANDARD_ERRORS = 5
 MANY = {name: jnp.zeros((200, COUNT // 200)) for name in ("a", "b")}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("momentum", [None, 0.8])
 def test_without_noise_as_the_reference(momentum, dtype):

@@ -63,6 +63,7 @@ class Mixing(torch.autograd.Function):
         return cotangent * (x - x.mean(0))  # here
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "loss",
     [

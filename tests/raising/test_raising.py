@@ -80,11 +80,13 @@ def named(table):
     return pytest.mark.parametrize("row", table.values(), ids=table.keys())
 
 
+@pytest.mark.first(10)
 @named(rows.EXACT)
 def test_raised_as_executed(row):
     assert_raised_as_executed(snippet_op(*row))
 
 
+@pytest.mark.first(10)
 @named(rows.EXACT)
 def test_vmap_is_a_loop(row):
     op = snippet_op(*row)
@@ -94,6 +96,7 @@ def test_vmap_is_a_loop(row):
 OF_SEVERAL = rows.CONTRACTIONS | rows.INDEXING | rows.TRANSFORMS
 
 
+@pytest.mark.first(10)
 @pytest.mark.parametrize(
     ("name", "batched"), covering(list(OF_SEVERAL), ["the first operand", "the last operand"])
 )

@@ -98,6 +98,7 @@ def held(found, expected):
             )
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("form", FORMS)
 def test_factors_of_a_model_of_sequences(form):
     f = hs.grad(sequence, statistics=hs.kronecker_factors(form))
@@ -173,6 +174,7 @@ EIGENBASES = {
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("sequences", "experts", "heads")]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", ["dense", "heads of one position", *SLOW])
 def test_second_moments_in_eigenbases(name):
     loss, params, x = EIGENBASES[name]

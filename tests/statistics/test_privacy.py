@@ -54,6 +54,7 @@ def gradients(name):
     return [jax.tree.map(lambda g, b=b: g[b], found) for b in range(model.size)]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["mlp", "tied", "scans"])
 def test_as_jax_privacy_does(name):
     jax_privacy = pytest.importorskip("jax_privacy")

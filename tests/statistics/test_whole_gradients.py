@@ -46,6 +46,7 @@ def orthogonal(g):
     return x
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["convolution", "scans"])
 def test_orthogonalised_updates(name, strategy):
@@ -55,6 +56,7 @@ def test_orthogonalised_updates(name, strategy):
     close(found, jax.tree.map(lambda g: sum(map(orthogonal, g)), examples))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("k", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 5))])
 @pytest.mark.parametrize("name", ["mlp", "convolution", "scans", "sum"])
 def test_top_directions_are_singular_vectors(name, k):
@@ -107,6 +109,7 @@ WEIGHTED = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("loss", "strategy"),
     covering([of_rows, of_bags, of_the_first_rows, of_a_triangle], ["auto", "lift", "loop"]),
@@ -122,6 +125,7 @@ def test_nan_times_the_weight_of_nan_is_in_every_element(loss, strategy):
 SUMMED = {"rows": ((10, 4096), 0), "positions too": ((10, 512), 0), "examples last": ((16, 300), 2)}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("statistic", [hs.clipped_mean(1.0), hs.weighted_mean(lambda n: 1 / n)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", SUMMED)

@@ -10,6 +10,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.strategies import alike, choice
+from tests.products import covering
 
 B, L, D = 4, 3, 5
 KEYS = jax.random.split(jax.random.key(0), 8)
@@ -69,6 +70,7 @@ def layers(params, x):
     return jnp.mean(x**2)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
 def test_equal_layers_are_traced_once(strategy, traced):
     """The first layer alone differs, since nothing but x goes into it: in no way that tells."""
@@ -205,8 +207,8 @@ TRACES = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("loss", TRACES, ids=lambda loss: loss.__name__)
+@pytest.mark.first(4)
+@pytest.mark.parametrize(("loss", "strategy"), covering(list(TRACES), ["lift", "loop"]))
 def test_what_differs_in_one_thing_has_its_own_trace(loss, strategy, traced):
     """Constants are what one trace is given."""
     params, batch, count = TRACES[loss]
@@ -214,6 +216,7 @@ def test_what_differs_in_one_thing_has_its_own_trace(loss, strategy, traced):
     assert len(traced) == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
 def test_gradients_of_other_dtypes(strategy, traced):
     with jax.enable_x64(True):
@@ -255,6 +258,7 @@ def test_padding_is_known_in_what_is_shared(strategy, traced):
     assert len(traced) == 1
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
 @pytest.mark.parametrize("loss", [layers, *TRACES], ids=lambda loss: loss.__name__)
 def test_what_is_shared_is_what_each_would_have_had(loss, strategy, monkeypatch):

@@ -45,6 +45,7 @@ def asked(loss, strategy):
     return hs.grad(loss, batch_argnums=1, statistics=hs.second_moment(), strategy=strategy)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("strategy", ["loop", "lift"])
 @pytest.mark.parametrize("name", WAYS)
 def test_examples_have_what_one_alone_gives(name, strategy):
@@ -58,6 +59,7 @@ def test_examples_have_what_one_alone_gives(name, strategy):
         np.testing.assert_allclose(squares, (each**2).mean(0), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", WAYS)
 def test_only_filters_over_images_are_xla_s_own(name):
     image, filters, way = WAYS[name]

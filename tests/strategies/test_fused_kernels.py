@@ -29,6 +29,7 @@ def take(own, numbers):
     return [own, weight * own, (scale * own) ** 3]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("kind", [jnp.float32, jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -114,6 +114,7 @@ def tensors(op):
                     yield from tensors(inner)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("f", "arguments"), GHOSTLY.values(), ids=GHOSTLY.keys())
 def test_norms_are_exact_and_hold_no_examples_gradient(f, arguments):
     g = shares(f, W, arguments)
@@ -147,6 +148,7 @@ def cancelling_norms(f):
     return with_statistics(f, (H, C), hs.norms(), "ghost")
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("size", [1e-3, 1e-4, 1e-6, 1e-8])
 @pytest.mark.parametrize("f", [dense, moved])
 def test_what_cancellation_leaves_is_exact(f, size):

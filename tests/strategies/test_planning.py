@@ -66,6 +66,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("options", "widest_chunk"), covering(OPTIONS, [1, 2, 4, 100]), ids=str)
 def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
     monkeypatch.setitem(
@@ -91,6 +92,7 @@ DENSE_NORMS = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("shape", DENSE_NORMS, ids=str)
 def test_norms_are_had_as_xla_for_tpu_has_them_fastest(shape):
     def error(w, x, y):

@@ -97,6 +97,7 @@ def test_each_takes_as_many_files_as_is_promised():
     }
 
 
+@pytest.mark.slow
 def test_the_examples_do_what_they_say(tree):
     wanted = " or ".join([*NAMES, *ALWAYS])
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-k", wanted]

@@ -26,6 +26,7 @@ def records():
     return found
 
 
+@pytest.mark.slow
 def test_tables_and_figures_from_the_file_alone(tmp_path, capsys):
     write_csv(tmp_path / "language_model.csv", [ran(run) for run in records()])
     drawn = []

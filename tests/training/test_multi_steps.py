@@ -64,6 +64,7 @@ def assert_right(params, norms):
         np.testing.assert_allclose(actual, value, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_norms_of_each_call_in_one_loop():
     gradient = hs.grad(mlp, batch_argnums=(1, 2), statistics=hs.norms())
     run = jax.jit(lambda p, batches: all_calls(p, OPTIMIZER, batches, gradient))

@@ -83,6 +83,7 @@ def test_accumulation_that_would_lose_statistics():
         stepped(optax.MultiSteps(ho.micro_adam(0.01), 2), *ROWS)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("optimizer", "name"),
     [

@@ -55,6 +55,7 @@ def altered(module, change):
     return hs.modules.Module(hs.modules.load(text).code, module.plan)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("source", "name"), covering(["stored", "random"], list(EXACT)))
 def test_rewritten_fixtures_are_equivalent(name, source):
     module, options, inputs = fixture(name)

@@ -36,6 +36,7 @@ def dumped(loss, dtype=bool):
     return lowered.as_text(debug_info=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "reduction", "dtype", "drawn"),
     [
@@ -119,6 +120,7 @@ def verified(loss, reduction):
     return hs.verify(hs.grad(loss, batch_argnums=(1, 2), **asked), WEIGHTS, ROWS, Y)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("said", ["mean", "sum"])
 @pytest.mark.parametrize("name", MEANS)
 def test_a_mean(name, said):
@@ -127,6 +129,7 @@ def test_a_mean(name, said):
     assert "the loss is a mean over" in verdict.why
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("said", ["mean", "sum"])
 @pytest.mark.parametrize("name", SUMS)
 def test_a_sum(name, said):

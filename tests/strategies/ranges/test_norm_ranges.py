@@ -73,7 +73,7 @@ def found_by(asked, strategy, x, y):
 
 
 @pytest.mark.parametrize(
-    ("kind", "strategy", "positions"), covering(list(KINDS), list(STRATEGIES), [1, 2])
+    ("kind", "strategy", "positions"), covering(list(KINDS), list(STRATEGIES), [1, 2], together=2)
 )
 def test_norms_over_all_exponents(kind, strategy, positions):
     with jax.enable_x64(kind is np.float64):

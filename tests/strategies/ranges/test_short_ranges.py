@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from tests.products import covering
 
 B, T, D, H = 4, 5, 3, 6
 HALF = jnp.float16
@@ -142,8 +143,8 @@ def expected(gradient, x, scale):
     }
 
 
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.first(1)
+@pytest.mark.parametrize(("name", "strategy"), covering(list(GRADIENTS), ["auto", "lift", "loop"]))
 def test_what_an_example_adds_may_be_beyond_float16_times_b(name, strategy):
     gradient, x = GRADIENTS[name]
     scale = largest_scale(gradient, x)
