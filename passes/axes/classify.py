@@ -101,9 +101,10 @@ def _classify_op(state: State, taking: Taking) -> None:
 
 
 def _lies_along(state: State, operands: Sequence[Value], classes: Sequence[Class]) -> bool:
-    """Whether some of these are parameters, or made of such alone, that lie along the batch."""
+    """Whether some of these are parameters, or made of such alone, that differ along the batch."""
     pairs = zip(operands, classes, strict=True)
-    return any(is_free(c) and v in state.trained and state.digits(v) for v, c in pairs)
+    own = [v for v, c in pairs if is_free(c) and v in state.trained]
+    return any(not repeats(state, v, digit) for v in own for digit in state.digits(v))
 
 
 def _whose_is_unknown(known: Class) -> Class:
