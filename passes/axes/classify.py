@@ -94,8 +94,24 @@ def _classify_op(state: State, taking: Taking) -> None:
         found: list[Class] = [SHARED] * len(results)
     else:
         found = _made(state, op, classes, captured)
+    if state.contribution and _lies_along(state, operands, classes):
+        found = [_whose_is_unknown(known) for known in found]
     for result, known in zip(results, found, strict=True):
         state.classes[result] = settled(state, result, known, result in state.trained)
+
+
+def _lies_along(state: State, operands: Sequence[Value], classes: Sequence[Class]) -> bool:
+    """Whether some of these are parameters, or made of such alone, that differ along the batch."""
+    pairs = zip(operands, classes, strict=True)
+    own = [v for v, c in pairs if is_free(c) and v in state.trained]
+    return any(not repeats(state, v, digit) for v in own for digit in state.digits(v))
+
+
+def _whose_is_unknown(known: Class) -> Class:
+    """What is mixed beside a parameter along the batch: a row of its gradient is no example's."""
+    if isinstance(known, Shared) and known.data is not None:
+        return Mixed(known.data, unknown=True)
+    return replace(known, unknown=True) if isinstance(known, Mixed) else known
 
 
 def _made(

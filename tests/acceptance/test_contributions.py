@@ -108,6 +108,25 @@ def test_rows_that_are_moved_are_refused():
         f(PARAMS, X)
 
 
+def classes_as_rows(p, x):
+    """As many classes as examples, and scores that are compared both ways."""
+    scores = jnp.tanh(x @ p["w"]) @ p["head"]
+    both = jax.nn.log_softmax(scores), jax.nn.log_softmax(scores.T)
+    return -jnp.mean(sum(map(jnp.diagonal, both)))
+
+
+def test_a_parameter_along_the_batch_beside_what_is_mixed_is_refused():
+    """Column b of the head is no example's, though a row of scores.T is."""
+    head = draw(5, WIDTH, B)
+    head_alone = hs.grad(
+        lambda head, x: classes_as_rows(PARAMS | {"head": head}, x),
+        statistics=hs.per_example(),
+        **CONTRIBUTION,
+    )
+    with pytest.raises(hs.Refusal, match="different or divided dimensions"):
+        head_alone(head, X)
+
+
 @pytest.mark.first(2)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_contributions_flow_into_each_examples_copy(loss):
