@@ -11,7 +11,7 @@ from hlo_surgery.plan import Plan
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
-from hlo_surgery.rewriting.asked_function import Options, all_of_it
+from hlo_surgery.rewriting.asked_function import AskedFunction, all_of_it
 from hlo_surgery.rewriting.gradient_function import WithStatistics, refuse_others
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
 from hlo_surgery.statistics.derived import Derived, Statistics, named
@@ -84,9 +84,9 @@ def grad(
             "per_example_losses needs a module that returns its loss; use hs.value_and_grad"
         )
     batch = batch_keys(batch_argnums, batch_argnames)
-    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, segments, planning)
-    return WithStatistics(gradient_fun, _gradient(has_aux), options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (gradient_fun, _gradient(has_aux), batch, in_axes, statistics, *how)
+    return WithStatistics(AskedFunction(*asked))
 
 
 def value_and_grad(
@@ -121,9 +121,9 @@ def value_and_grad(
     check_planning(value_and_grad, planning)
     gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
     batch = batch_keys(batch_argnums, batch_argnames)
-    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, segments, planning, _value(has_aux))
-    return WithStatistics(gradient_fun, operator.itemgetter(1), options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (gradient_fun, operator.itemgetter(1), batch, in_axes, statistics, *how)
+    return WithStatistics(AskedFunction(*asked, value_of(has_aux)))
 
 
 def rewrite(
@@ -170,9 +170,9 @@ def rewrite(
     _check_picks("gradients", gradients, "lambda outputs: outputs[1]")
     _check_picks("loss", loss, "lambda outputs: outputs[0]")
     batch = batch_keys(batch_argnums, batch_argnames)
-    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, segments, planning, loss)
-    return WithStatistics(grad_fun, gradients or all_of_it, options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (grad_fun, gradients or all_of_it, batch, in_axes, statistics, *how)
+    return WithStatistics(AskedFunction(*asked, loss))
 
 
 def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
@@ -211,6 +211,6 @@ def _gradient(has_aux: bool) -> Callable[[Any], Any]:
     return lambda outputs: outputs[0] if has_aux else outputs
 
 
-def _value(has_aux: bool) -> Callable[[Any], Any]:
+def value_of(has_aux: bool) -> Callable[[Any], Any]:
     """Where `jax.value_and_grad` returns the loss."""
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]

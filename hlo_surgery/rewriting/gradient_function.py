@@ -24,12 +24,12 @@ from hlo_surgery.requests.leaves import (
 from hlo_surgery.requests.options import Way
 from hlo_surgery.requests.request import Request
 from hlo_surgery.requests.segments import Segments, check_ids
-from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call, Options
+from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
 from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import shardings_of, tree_of
-from hlo_surgery.statistics.derived import Derived
+from hlo_surgery.statistics.derived import Derived, named
 from hlo_surgery.statistics.weighted import Relation, sensitivity
 
 
@@ -84,11 +84,12 @@ class WithStatistics:
     `jax.jit` would trace.
     """
 
-    def __init__(self, fun: Function, pick: Callable[[Any], Any], options: Options) -> None:
-        self.asked_function = AskedFunction(fun, pick, options)
+    def __init__(self, asked_function: AskedFunction) -> None:
+        named(asked_function.asked_for)
+        self.asked_function = asked_function
         self._axes: dict[Any, Segments] = {}
         self._rewritten: dict[Any, Rewritten] = {}
-        self.__doc__ = getattr(fun, "__doc__", None)
+        self.__doc__ = getattr(asked_function.given, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
@@ -96,7 +97,7 @@ class WithStatistics:
         call = self.asked_function.call(pytrees)
         rewritten = self._lookup(call)
         for array in call.flags:
-            check_flags(self.asked_function.options.is_real, array)
+            check_flags(self.asked_function.is_real, array)
         if rewritten.size:
             check_ids(call.segments.ids, rewritten.size)
         (result, changed), statistics = rewritten.returned(self._run(rewritten, call))
@@ -104,7 +105,7 @@ class WithStatistics:
         return result, statistics
 
     def _run(self, rewritten: Rewritten, call: Call) -> Sequence[Any]:
-        with running_here(self.asked_function.options.planning.get("target")):
+        with running_here(self.asked_function.planning.get("target")):
             arrays = map(flat_array, [*call.arrays, *rewritten.closed_over])
             return run_as_function(rewritten.run, list(arrays))
 
@@ -158,7 +159,7 @@ class WithStatistics:
         return self.asked_function.asked_with_arrays(as_pytrees((args, kwargs)))
 
     def _lookup(self, call: Call) -> Rewritten:
-        planning, kinds = self.asked_function.options.planning, call.signature
+        planning, kinds = self.asked_function.planning, call.signature
         if kinds not in self._axes:
             refuse_torch(call.leaves)
             self._axes[kinds] = self.asked_function.example_axes(call)
