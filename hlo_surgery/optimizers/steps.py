@@ -144,12 +144,15 @@ class TrainStep:
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return with_trained(model, optax.apply_updates(params, updates)), opt_state, metrics
 
+    def _is_other_state(self, params: Any, opt_state: Any) -> bool:
+        own = jax.eval_shape(self.optimizer.init, params)
+        return jax.tree.structure(own) != jax.tree.structure(opt_state)
+
     def _refuse_other_state(self, params: Any, opt_state: Any, problem: Exception) -> None:
         """Raises ValueError where the state, by which updating has failed, is not as `init` makes
         it.
         """
-        own = jax.eval_shape(self.optimizer.init, params)
-        if jax.tree.structure(own) != jax.tree.structure(opt_state):
+        if self._is_other_state(params, opt_state):
             raise ValueError(
                 "opt_state is not of this optimizer; begin with optimizer.init(params), and go on "
                 "with the state that the step returns"
@@ -206,8 +209,7 @@ class TrainStep:
             return
         pairs = zip(jax.tree.leaves_with_path(model), are_trained(model), strict=True)
         fixed = [own for own, has_gradient in pairs if not has_gradient]
-        own = jax.eval_shape(self.optimizer.init, params) if fixed else None
-        if fixed and jax.tree.structure(own) != jax.tree.structure(opt_state):
+        if fixed and self._is_other_state(params, opt_state):
             path, leaf = fixed[0]
             kind = getattr(leaf, "dtype", type(leaf).__name__)
             raise TypeError(
