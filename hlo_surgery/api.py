@@ -1,24 +1,25 @@
 """The Python API: gradient functions that also return statistics of the examples' gradients."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import jax
 
 from hlo_surgery.frameworks.models import differentiated
 from hlo_surgery.plan import Plan
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
-from hlo_surgery.rewriting.asked_function import AskedFunction, all_of_it
+from hlo_surgery.rewriting.asked_function import AskedFunction, Pick, all_of_it
 from hlo_surgery.rewriting.gradient_function import WithStatistics, refuse_others
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
 from hlo_surgery.statistics.derived import Derived, Statistics, named
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Function,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
@@ -90,7 +91,7 @@ def grad(
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Function,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
@@ -127,14 +128,14 @@ def value_and_grad(
 
 
 def rewrite(
-    grad_fun: Callable[..., Any],
+    grad_fun: Function,
     *,
     batch_argnums: int | Sequence[int] | None = None,
     batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
-    gradients: Callable[[Any], Any] | None = None,
-    loss: Callable[[Any], Any] | None = None,
+    gradients: Pick | None = None,
+    loss: Pick | None = None,
     loss_reduction: LossReduction = "mean",
     on_mixing: OnMixing = "refuse",
     is_real: Any = None,
@@ -206,11 +207,11 @@ def _check_picks(name: str, pick: Any, example: str) -> None:
         )
 
 
-def _gradient(has_aux: bool) -> Callable[[Any], Any]:
+def _gradient(has_aux: bool) -> Pick:
     """Where `jax.grad` returns the gradient."""
     return lambda outputs: outputs[0] if has_aux else outputs
 
 
-def value_of(has_aux: bool) -> Callable[[Any], Any]:
+def value_of(has_aux: bool) -> Pick:
     """Where `jax.value_and_grad` returns the loss."""
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]

@@ -1,6 +1,6 @@
 """Segments: batch arguments whose rows are of the examples that ids name, leaf by leaf."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.module import Port
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import (
     Key,
     arguments_by_key,
@@ -58,11 +59,11 @@ def check_segments(segments: Any, in_axes: Any = 0, rows_per_example: int = 1) -
 
 
 def segments_among(
-    segments: Callable[..., Any],
+    segments: Function,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     batch: Sequence[Key],
-    fun: Callable[..., Any] | None = None,
+    fun: Function | None = None,
 ) -> Segments:
     """What `segments` says of the leaves of (args, kwargs); `batch` and `fun` as in `leaf_axes`.
 

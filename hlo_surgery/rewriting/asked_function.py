@@ -37,7 +37,7 @@ from hlo_surgery.requests.leaves import (
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
 from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
-from hlo_surgery.statistics.derived import Statistic, Statistics, known_for, named
+from hlo_surgery.statistics.derived import Derived, Statistic, Statistics, known_for, named
 
 # Where something is in what a function returns.
 Pick = Callable[[Any], Any]
@@ -89,7 +89,7 @@ class Asked:
     lowered: Lowered
     request: Request
     names: list[str]
-    known: Mapping[str, Statistic]
+    known: Mapping[str, Derived]
     numbers: Any
 
 

@@ -16,7 +16,6 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import MEAN, MeanOf, Measure, PerExampleGradients
-from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.passes.normalise.out_of_scope import mesh_size
 from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
@@ -30,6 +29,7 @@ from hlo_surgery.passes.strategies.gradient_costs import (
 )
 from hlo_surgery.passes.terms.ragged import crossed
 from hlo_surgery.plan import OutputPlan, Plan
+from hlo_surgery.requests.declaring import CallAxes
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -52,7 +52,7 @@ from hlo_surgery.rewriting.diagnostics import (
 )
 from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
-from hlo_surgery.statistics.derived import Derived, Statistics, is_about_mean, measures_of
+from hlo_surgery.statistics.derived import Statistics
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
 
@@ -233,7 +233,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place: 1 and 2 are `analyse`, 3 to 5 are `_computed`, and
     `finished` makes main return the results.
     """
-    measures = [m for statistic in request.statistics.values() for m in measures_of(statistic)]
+    measures = [m for statistic in request.statistics.values() for m in statistic.measures]
     module = analyse(code, roles_of(request), names, reweights(request), measures)
     _refuse_unprotected(module, request)
     if request.is_real is not None:
@@ -292,8 +292,8 @@ def _computed(
 def _measures(request: Request) -> list[Measure]:
     """What all statistics are made of, each once. TypeError where a phi is not elementwise."""
     statistics = request.statistics.values()
-    told = [MEAN] if request.is_real is not None and any(map(is_about_mean, statistics)) else []
-    measures = list(dict.fromkeys([*(m for s in statistics for m in measures_of(s)), *told]))
+    told = [MEAN] if request.is_real is not None and any(s.about_mean for s in statistics) else []
+    measures = list(dict.fromkeys([*(m for s in statistics for m in s.measures), *told]))
     for measure in measures:
         if isinstance(measure, MeanOf) and measure.is_given:
             check_each_element(measure.phi)
@@ -302,7 +302,7 @@ def _measures(request: Request) -> list[Measure]:
 
 def _asked_by(request: Request) -> dict[Measure, list[str]]:
     """The statistics that are made of each measure, by name."""
-    pairs = [(m, name) for name, s in request.statistics.items() for m in measures_of(s)]
+    pairs = [(m, name) for name, s in request.statistics.items() for m in s.measures]
     return {measure: [name for m, name in pairs if m == measure] for measure, _ in pairs}
 
 
@@ -315,9 +315,8 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     """The plan with the strategies of each statistic in place of those of its measures."""
     strategies: dict[str, str] = {}
     for name, statistic in request.statistics.items():
-        taken = [plan.strategies[measure] for measure in measures_of(statistic)]
-        if isinstance(statistic, Derived):
-            taken += ["reweight"] * statistic.reweights + ["loop"] * statistic.wholes
+        taken = [plan.strategies[measure] for measure in statistic.measures]
+        taken += ["reweight"] * statistic.reweights + ["loop"] * statistic.wholes
         strategies[name] = " + ".join(dict.fromkeys(taken)) or "lift"
     return replace(plan, strategies=strategies)
 
