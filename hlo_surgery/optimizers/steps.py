@@ -32,8 +32,8 @@ from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
 from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import example_count
-from hlo_surgery.requests.leaves import example_shards, flags_among, kind_of
-from hlo_surgery.rewriting.asked_function import AskedFunction, Call
+from hlo_surgery.requests.leaves import example_shards, kind_of
+from hlo_surgery.rewriting.asked_function import AskedFunction
 from hlo_surgery.rewriting.gradient_function import WithStatistics
 from hlo_surgery.statistics.derived import Statistic
 
@@ -160,7 +160,11 @@ class TrainStep:
 
     def _shards(self, given: Given) -> int:
         """Over how many devices the examples lie."""
-        return self.asked.planning.get("shards") or example_shards(*self._examples(given))
+        if shards := self.asked.planning.get("shards"):
+            return shards
+        # Flags tell nothing of it.
+        call = replace(self.asked, is_real=None).call(_arguments(given))
+        return example_shards(call.arrays, self.asked.example_axes(call).axes)
 
     def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Function:
         """f(*args) == ((value, gradient), statistics)."""
@@ -182,24 +186,16 @@ class TrainStep:
         """How many examples there are, or are real, and what makes a sum a mean: 1 where no example
         is real, NaN where flags are none.
         """
-        is_real, (model, rest, named) = self.asked.is_real, given
-        flags = None if is_real is None else flags_among(is_real, (model, *rest), named)
-        arrays, axes = self._examples(given)
-        sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
+        call = self.asked.call(_arguments(given))
+        axes = self.asked.example_axes(call).axes
+        sizes = {f"array {i}": kind_of(call.arrays[i]).shape[axis] for i, axis in axes.items()}
         size = example_count(sizes, self.asked.rows_per_example) if sizes else None
         if size == 0:
             raise ValueError("the batch arguments hold no examples; they must hold at least one")
-        if flags is None:
+        if not call.flags:
             return size, size
+        (flags,) = call.flags
         return jnp.sum(flags == 1, dtype=jnp.int32), flags_and_count(jnp.float32, flags)[1]
-
-    def _examples(self, given: Given) -> tuple[list[Any], Mapping[int, int]]:
-        """All arrays among the arguments, and the example axes of the batch's, by number."""
-        model, rest, named = given
-        arguments = ((model, *rest), named)
-        leaves, tree = jax.tree.flatten(arguments)
-        call = Call(leaves, tree, [], self.asked.segments_of(*arguments))
-        return call.arrays, self.asked.example_axes(call).axes
 
     def _check_floats(self, model: Any, params: Any, opt_state: Any) -> None:
         """Raises TypeError for what has no gradient, as integers in an optimizer's state, but where
@@ -218,6 +214,12 @@ class TrainStep:
                 "begins as optimizer.init of the floats alone, with None for all else, such as "
                 "equinox.filter(model, equinox.is_inexact_array)"
             )
+
+
+def _arguments(given: Given) -> tuple[Any, Mapping[str, Any]]:
+    """Those of the loss, by position and by name."""
+    model, rest, named = given
+    return (model, *rest), named
 
 
 def _apart(donated: Any) -> Any:
