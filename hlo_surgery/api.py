@@ -168,8 +168,12 @@ def rewrite(
             "rewrite needs batch_argnums=..., the positions of the arguments with examples, or "
             "batch_argnames=..., their names"
         )
-    _check_picks("gradients", gradients, "lambda outputs: outputs[1]")
-    _check_picks("loss", loss, "lambda outputs: outputs[0]")
+    for name, pick, place in (("gradients", gradients, 1), ("loss", loss, 0)):
+        if pick is not None and not callable(pick):
+            raise TypeError(
+                f"{name} is {pick!r}; it is a function of what grad_fun returns, such as lambda "
+                f"outputs: outputs[{place}]"
+            )
     batch = batch_keys(batch_argnums, batch_argnames)
     how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
     asked = (grad_fun, gradients or all_of_it, batch, in_axes, statistics, *how)
@@ -197,14 +201,6 @@ def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
         return explained.explain(*args, **kwargs)
     refuse_others("explain", explained)
     return explain_module(explained, *args, **kwargs)
-
-
-def _check_picks(name: str, pick: Any, example: str) -> None:
-    """Raises TypeError for what is no function, where one is given."""
-    if pick is not None and not callable(pick):
-        raise TypeError(
-            f"{name} is {pick!r}; it is a function of what grad_fun returns, such as {example}"
-        )
 
 
 def _gradient(has_aux: bool) -> Pick:

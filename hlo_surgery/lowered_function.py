@@ -56,16 +56,16 @@ class Lowered:
     """A function's module for arguments of some kinds, and what it hides.
 
     `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
-    `closed_over`: the traced values that are the module's last arguments. `calls`: how the
-    function calls its host. `mesh`: what its sharding constraints name. `shardings`: of each
-    output, where that is part of its type. `pruned`: whether it calls what was exported, which
-    lacks what none of its outputs needs.
+    `closed_over`: the traced values that are the module's last arguments. `telling`: the function
+    of its flat arrays, where it calls its host. `mesh`: what its sharding constraints name.
+    `shardings`: of each output, where that is part of its type. `pruned`: whether it calls what was
+    exported, which lacks what none of its outputs needs.
     """
 
     module: Module
     result: Any
     closed_over: list[Any]
-    calls: frozenset[str]
+    telling: Function | None
     mesh: Any
     shardings: list[Any]
     pruned: bool
@@ -111,11 +111,12 @@ def lower(
     calls = called & CALLS
     if calls and silently:
         traced, closed_over = trace(_changed(noted, structs, _silent), *structs)
+    told = _telling(flat, _structs(leaves), calls) if calls else None
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     module = load(lowered.as_text(debug_info=True))
     mesh = named_mesh(traced.jaxpr.jaxpr)
     pruned = "call_exported" in called
-    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh, shardings[-1], pruned)
+    return Lowered(module, shapes[-1], closed_over, told, mesh, shardings[-1], pruned)
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
@@ -153,14 +154,12 @@ def made_of(fun: Function, leaves: list[Any], tree: Any) -> frozenset[int]:
     return frozenset(n for n, x in enumerate(traced.invars) if id(x) in used)
 
 
-def telling(
-    fun: Function, leaves: list[Any], tree: Any, calls: Container[str]
-) -> Callable[..., list[Any]]:
+def _telling(own: Function, structs: Sequence[Any], calls: Container[str]) -> Function:
     """The function of its flat arrays, of which it takes the first ones, and all that it returns
     flat, calling its host on the way.
     """
-    own, kinds = _flat(fun, leaves, tree), list[str]()
-    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *_structs(leaves))
+    kinds = list[str]()
+    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *structs)
 
     def calling(*arrays: Any) -> list[Any]:
         results = own(*(as_returned(*pair) for pair in zip(kinds, arrays, strict=False)))

@@ -43,7 +43,8 @@ Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequen
 
 @dataclass(frozen=True)
 class Request:
-    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
+    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers; `outputs`:
+    the names of all outputs.
 
     `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's
     output number, where one is needed. `is_real`: the argument that says which examples are no
@@ -72,12 +73,23 @@ class Request:
     pruned: bool = True
     ragged: Ragged | None = None
     crossed: Value | None = None
+    outputs: Sequence[str] = ()
 
     @property
     def examples(self) -> Examples:
         """The batch, as strategies are told of it; of one example its mean is its sum."""
         is_mean = self.loss_reduction == "mean" or self.size == 1
         return Examples(self.size, is_mean, self.real, self.crossed)
+
+    @property
+    def private(self) -> list[str]:
+        """The statistics that bound one example's effect, by name."""
+        return [name for name, s in self.statistics.items() if s.private]
+
+    @property
+    def takes_sums(self) -> bool:
+        """Whether one takes sums of gradients with weights, or of functions of whole gradients."""
+        return any(s.takes_sums for s in self.statistics.values())
 
 
 def make_request(
@@ -134,6 +146,7 @@ def make_request(
         custom_calls=calls,
         pruned=pruned,
         ragged=ragged,
+        outputs=outputs,
     )
 
 
@@ -187,29 +200,19 @@ def _losses(
     return (loss_output(module, axes, gradients) if number is None else number,)
 
 
-def private_statistics(request: Request) -> list[str]:
-    """The statistics that bound one example's effect, by name."""
-    return [name for name, s in request.statistics.items() if s.private]
-
-
-def reweights(request: Request) -> bool:
-    """Whether sums of gradients with weights are asked for, or of functions of whole gradients."""
-    return any(s.takes_sums for s in request.statistics.values())
-
-
-def labels_of(name: str, statistic: Derived, request: Request, outputs: Sequence[str]) -> list[str]:
+def labels_of(name: str, statistic: Derived, request: Request) -> list[str]:
     """The names of a statistic's arrays."""
     if statistic.like == "own":
         paths = jax.tree.leaves_with_path(statistic.returns)
         return [f"{name}{keystr(path)}" for path, _ in paths]
     parts = [f".{part}" for part in parts_of(statistic)] or [""]
-    return [of + part for of in _labels(name, statistic, request, outputs) for part in parts]
+    return [of + part for of in _labels(name, statistic, request) for part in parts]
 
 
-def _labels(name: str, statistic: Derived, request: Request, outputs: Sequence[str]) -> list[str]:
+def _labels(name: str, statistic: Derived, request: Request) -> list[str]:
     """The names of what it has an array for, or several."""
     if statistic.like == "gradient" or statistic.per == "parameter":
-        return [f"{name}/{outputs[number]}" for number in request.gradients]
+        return [f"{name}/{request.outputs[number]}" for number in request.gradients]
     return [name] if statistic.per == "global" else [f"{name}/{label}" for label in statistic.per]
 
 

@@ -139,13 +139,13 @@ class AskedFunction:
         """A call with these arguments and keywords."""
         flags = [] if self.is_real is None else [self._flag(*pytrees[0], **pytrees[1])]
         leaves, tree = jax.tree.flatten(pytrees)
-        return Call(leaves, tree, flags, self.segments_of(*pytrees))
+        return Call(leaves, tree, flags, self._segments(*pytrees))
 
-    def segments_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
-        """What `segments` says of the arguments; nothing where it is not given."""
+    def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
         if self.segments is None:
             return Segments({}, {}, ())
-        return segments_among(self.segments, args, kwargs, self.batch, self.fun)
+        given = arguments_by_key(args, kwargs)
+        return segments_among(self.segments(*args, **kwargs), given, self.batch, self.fun)
 
     def _flag(self, *args: Any, **kwargs: Any) -> Any:
         return flags_among(self.is_real, args, kwargs)
@@ -155,7 +155,7 @@ class AskedFunction:
         if self.segments is not None:
             return replace(call.segments, ids=())
         axes = (self.batch, self.in_axes, self.rows_per_example, self.fun)
-        return Segments(leaf_axes(*call.arguments, *axes), {}, ())
+        return Segments(leaf_axes(arguments_by_key(*call.arguments), *axes), {}, ())
 
     def asked(self, call: Call, batch: Segments, shards: int, strategy: Way | None = None) -> Asked:
         """The function's own module, and what is asked of it with the examples on so many devices,

@@ -9,7 +9,7 @@ import jax
 
 from hlo_surgery.frameworks.models import as_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
-from hlo_surgery.lowered_function import among_devices, run_as_function, running_here, telling
+from hlo_surgery.lowered_function import among_devices, run_as_function, running_here
 from hlo_surgery.module import Module
 from hlo_surgery.plan import Plan
 from hlo_surgery.public_function import Function
@@ -26,7 +26,6 @@ from hlo_surgery.requests.request import Request
 from hlo_surgery.requests.segments import Segments, check_ids
 from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
-from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import shardings_of, tree_of
 from hlo_surgery.statistics.derived import Derived, named
@@ -203,19 +202,16 @@ class WithStatistics:
     ) -> Rewritten:
         asked = self.asked_function.asked(call, batch, shards, strategy)
         made, known, numbers = asked.lowered, asked.known, asked.numbers
-        warn_of_unnamed(made.module, asked.request, asked.names)
         module, more = rewritten(made.module, asked.request, asked.names)
         tree = jax.tree.structure(numbers)
         results = (
             made.result,
             self.asked_function.each({n: tree_of(s, tree) for n, s in known.items()}),
         )
-        fun = self.asked_function.fun
-        told = telling(fun, call.leaves, call.tree, made.calls) if made.calls else None
         placed = shardings_of(made.shardings, known, numbers)
         size = asked.request.size if batch.rows else 0
-        closed_over = [*made.closed_over, *more]
-        return Rewritten(module, results, closed_over, placed, numbers, made.mesh, told, size)
+        own = ([*made.closed_over, *more], placed, numbers, made.mesh, made.telling, size)
+        return Rewritten(module, results, *own)
 
 
 def _sensitivity(statistic: Derived, name: str, relation: Any, request: Request | None) -> Any:

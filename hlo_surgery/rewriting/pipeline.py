@@ -39,8 +39,6 @@ from hlo_surgery.requests.request import (
     Request,
     labels_of,
     make_request,
-    private_statistics,
-    reweights,
 )
 from hlo_surgery.rewriting.cache import cached
 from hlo_surgery.rewriting.diagnostics import (
@@ -168,7 +166,6 @@ def rewrite_module(
             with contextlib.suppress(ValueError, TypeError):
                 _refuse_guess(unclear, original, requested(unclear.guess.outputs))
         raise
-    warn_of_unnamed(original, request, [f"argument {port.name}" for port in original.arguments])
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
@@ -198,9 +195,10 @@ def rewritten(
     """What was requested, and the traced values that statistics close over: the last arguments of
     the module. `names`: what the user calls the first arguments, if not as the module does.
     """
-    outputs = [port.name for port in original.outputs]
-    asked = [request, request.planning.device, outputs]
-    code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
+    called = names or [f"argument {port.name}" for port in original.arguments]
+    warn_of_unnamed(original, request, called)
+    asked = [request, request.planning.device]
+    code, plan = cached(original.code, asked, lambda code: _rewrite(code, request))
     warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
@@ -229,12 +227,13 @@ def explain_module(
     return plan
 
 
-def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
+def _rewrite(code: mlir.Module, request: Request) -> Plan:
     """The six steps, on the module in place: 1 and 2 are `analyse`, 3 to 5 are `_computed`, and
     `finished` makes main return the results.
     """
+    names = request.outputs
     measures = [m for statistic in request.statistics.values() for m in statistic.measures]
-    module = analyse(code, roles_of(request), names, reweights(request), measures)
+    module = analyse(code, roles_of(request), names, request.takes_sums, measures)
     _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
@@ -243,11 +242,11 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     unsaid, device = unmarked(module, request), request.planning.device
     # On other devices it was not held against what programs take.
     seconds = program_seconds(module.block, device) if device.name == "cpu" else None
-    answers, made = _computed(module, request, names)
-    finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
+    answers, made = _computed(module, request)
+    finished(module, [answer.gradient for answer in answers], made, _labels(request))
     data = tuple(dict.fromkeys(module.axes.data.values()))
     plans = tuple(
-        _by_statistic(output_plan(names[number], answer, reweights(request)), request)
+        _by_statistic(output_plan(names[number], answer, request.takes_sums), request)
         for number, answer in zip(request.gradients, answers, strict=False)
     )
     loss = next((names[number] for number in request.losses), "")
@@ -266,9 +265,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     )
 
 
-def _computed(
-    module: Analysed, request: Request, names: Sequence[str]
-) -> tuple[list[Answer], list[Value]]:
+def _computed(module: Analysed, request: Request) -> tuple[list[Answer], list[Value]]:
     """What was chosen for each gradient, and loss, and the values of all statistics. What makes
     these of the measures, `results`, is called back while the new code is traced.
     """
@@ -278,15 +275,17 @@ def _computed(
         request.examples,
         request.planning.device,
         request.planning,
-        reweights(request),
+        request.takes_sums,
         len(request.gradients),
         request.closed_over,
         _asked_by(request),
         platform=request.planning.platform,
         devices=mesh_size(module.code),
     )
-    finish, by_step = partial(results, request), staged(request, names)
-    return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)
+    finish, by_step = partial(results, request), staged(request)
+    return statistics_of_outputs(
+        module, request.outputs, [*measures, *losses], asking, finish, by_step
+    )
 
 
 def _measures(request: Request) -> list[Measure]:
@@ -306,9 +305,9 @@ def _asked_by(request: Request) -> dict[Measure, list[str]]:
     return {measure: [name for m, name in pairs if m == measure] for measure, _ in pairs}
 
 
-def _labels(request: Request, names: Sequence[str]) -> list[str]:
+def _labels(request: Request) -> list[str]:
     pairs = request.statistics.items()
-    return [label for name, s in pairs for label in labels_of(name, s, request, names)]
+    return [label for name, s in pairs for label in labels_of(name, s, request)]
 
 
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
@@ -323,7 +322,7 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
 
 def _refuse_unprotected(module: Analysed, request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private, data = private_statistics(request), module.axes.data
+    private, data = request.private, module.axes.data
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "

@@ -20,7 +20,6 @@ from hlo_surgery.requests.groups import groups_tree
 from hlo_surgery.requests.request import (
     Request,
     labels_of,
-    private_statistics,
 )
 from hlo_surgery.statistics.derived import Derived, parts_of, results_of
 
@@ -62,13 +61,13 @@ def results(request: Request, found: Measurements) -> list[Array]:
     return _in_order(request, found, {})
 
 
-def staged(request: Request, names: Sequence[str]) -> Staged:
+def staged(request: Request) -> Staged:
     """The same where microbatches are added up: what needs sums with weights is made of each, if
     that of the batch is made of those of its parts.
     """
     reweighting = {n: s for n, s in request.statistics.items() if s.takes_sums}
     inside = {n: s for n, s in reweighting.items() if s.joins}
-    counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
+    counts = {n: len(labels_of(n, s, request)) for n, s in inside.items()}
     known = [join for n, s in inside.items() if (join := s.joins) for _ in range(counts[n])]
 
     def of_step(found: Measurements) -> list[Array]:
@@ -121,7 +120,7 @@ def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
     What a loop has lifted does not tell, nor what no op is on the way to: these are asked of the
     module (`pipeline`).
     """
-    private = private_statistics(request)
+    private = request.private
     if not private or request.real is None or request.size == 1:
         return
     slices = [found.chosen[i].task.sliced for i in range(len(request.gradients))]

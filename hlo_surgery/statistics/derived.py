@@ -41,16 +41,6 @@ class Bound(NamedTuple):
     is_mean: bool
 
 
-def known(statistic: str, name: str, value: Any) -> Any:
-    """The value, if it is not traced; else TypeError."""
-    if isinstance(value, Tracer):
-        raise TypeError(
-            f"{statistic} takes a {name} that is known when it is traced; mark it static for "
-            "jax.jit"
-        )
-    return value
-
-
 def as_float(value: Any) -> float:
     """A known number, or NaN for what is no real number, as text is none."""
     try:

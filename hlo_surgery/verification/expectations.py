@@ -112,10 +112,10 @@ def expectations(
     `plan`: by which strategies they are claimed to be made, where that is known. `real`: the
     examples that count.
     """
-    names, position = [port.name for port in outputs], len(outputs)
+    position = len(outputs)
     each, joint, places = list[Expectation](), list[str](), list[tuple[str, int]]()
     for name, statistic in request.statistics.items():
-        labels = labels_of(name, statistic, request, names)
+        labels = labels_of(name, statistic, request)
         own = list(zip(labels, range(position, position + len(labels)), strict=True))
         if statistic.is_measure:
             pairs, (own_measure,) = zip(request.gradients, own, strict=True), statistic.measures
