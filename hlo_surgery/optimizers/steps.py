@@ -67,6 +67,11 @@ class TrainStep:
         object.__setattr__(self, "optimizer", of_statistics(self.optimizer))
 
     @cached_property
+    def _without_flags(self) -> AskedFunction:
+        """What is asked, but for what tells nothing of where the examples lie."""
+        return replace(self.asked, is_real=None)
+
+    @cached_property
     def _jitted(self) -> Any:
         return jax.jit(self._traced, static_argnums=(0, 1), donate_argnums=(2, 3))
 
@@ -162,9 +167,8 @@ class TrainStep:
         """Over how many devices the examples lie."""
         if shards := self.asked.planning.get("shards"):
             return shards
-        # Flags tell nothing of it.
-        call = replace(self.asked, is_real=None).call(_arguments(given))
-        return example_shards(call.arrays, self.asked.example_axes(call).axes)
+        call = self._without_flags.call(_arguments(given))
+        return example_shards(call.arrays, self._without_flags.example_axes(call).axes)
 
     def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Function:
         """f(*args) == ((value, gradient), statistics)."""
