@@ -1,24 +1,25 @@
 """The Python API: gradient functions that also return statistics of the examples' gradients."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import jax
 
 from hlo_surgery.frameworks.models import differentiated
 from hlo_surgery.plan import Plan
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
-from hlo_surgery.rewriting.asked_function import Options, all_of_it
+from hlo_surgery.rewriting.asked_function import AskedFunction, Pick, all_of_it
 from hlo_surgery.rewriting.gradient_function import WithStatistics, refuse_others
 from hlo_surgery.rewriting.pipeline import check_planning, explain_module
 from hlo_surgery.statistics.derived import Derived, Statistics, named
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Function,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
@@ -84,13 +85,13 @@ def grad(
             "per_example_losses needs a module that returns its loss; use hs.value_and_grad"
         )
     batch = batch_keys(batch_argnums, batch_argnames)
-    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, segments, planning)
-    return WithStatistics(gradient_fun, _gradient(has_aux), options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (gradient_fun, _gradient(has_aux), batch, in_axes, statistics, *how)
+    return WithStatistics(AskedFunction(*asked))
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Function,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
@@ -121,20 +122,20 @@ def value_and_grad(
     check_planning(value_and_grad, planning)
     gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
     batch = batch_keys(batch_argnums, batch_argnames)
-    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, segments, planning, _value(has_aux))
-    return WithStatistics(gradient_fun, operator.itemgetter(1), options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (gradient_fun, operator.itemgetter(1), batch, in_axes, statistics, *how)
+    return WithStatistics(AskedFunction(*asked, value_of(has_aux)))
 
 
 def rewrite(
-    grad_fun: Callable[..., Any],
+    grad_fun: Function,
     *,
     batch_argnums: int | Sequence[int] | None = None,
     batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
-    gradients: Callable[[Any], Any] | None = None,
-    loss: Callable[[Any], Any] | None = None,
+    gradients: Pick | None = None,
+    loss: Pick | None = None,
     loss_reduction: LossReduction = "mean",
     on_mixing: OnMixing = "refuse",
     is_real: Any = None,
@@ -167,12 +168,16 @@ def rewrite(
             "rewrite needs batch_argnums=..., the positions of the arguments with examples, or "
             "batch_argnames=..., their names"
         )
-    _check_picks("gradients", gradients, "lambda outputs: outputs[1]")
-    _check_picks("loss", loss, "lambda outputs: outputs[0]")
+    for name, pick, place in (("gradients", gradients, 1), ("loss", loss, 0)):
+        if pick is not None and not callable(pick):
+            raise TypeError(
+                f"{name} is {pick!r}; it is a function of what grad_fun returns, such as lambda "
+                f"outputs: outputs[{place}]"
+            )
     batch = batch_keys(batch_argnums, batch_argnames)
-    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, segments, planning, loss)
-    return WithStatistics(grad_fun, gradients or all_of_it, options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (grad_fun, gradients or all_of_it, batch, in_axes, statistics, *how)
+    return WithStatistics(AskedFunction(*asked, loss))
 
 
 def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
@@ -198,19 +203,11 @@ def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     return explain_module(explained, *args, **kwargs)
 
 
-def _check_picks(name: str, pick: Any, example: str) -> None:
-    """Raises TypeError for what is no function, where one is given."""
-    if pick is not None and not callable(pick):
-        raise TypeError(
-            f"{name} is {pick!r}; it is a function of what grad_fun returns, such as {example}"
-        )
-
-
-def _gradient(has_aux: bool) -> Callable[[Any], Any]:
+def _gradient(has_aux: bool) -> Pick:
     """Where `jax.grad` returns the gradient."""
     return lambda outputs: outputs[0] if has_aux else outputs
 
 
-def _value(has_aux: bool) -> Callable[[Any], Any]:
+def value_of(has_aux: bool) -> Pick:
     """Where `jax.value_and_grad` returns the loss."""
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]

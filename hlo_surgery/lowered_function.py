@@ -33,6 +33,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
 from hlo_surgery.passes.emit.splice import CALLS, nested_equations, trace
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import (
     as_returned,
     explicit_sharding,
@@ -55,23 +56,23 @@ class Lowered:
     """A function's module for arguments of some kinds, and what it hides.
 
     `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
-    `closed_over`: the traced values that are the module's last arguments. `calls`: how the
-    function calls its host. `mesh`: what its sharding constraints name. `shardings`: of each
-    output, where that is part of its type. `pruned`: whether it calls what was exported, which
-    lacks what none of its outputs needs.
+    `closed_over`: the traced values that are the module's last arguments. `telling`: the function
+    of its flat arrays, where it calls its host. `mesh`: what its sharding constraints name.
+    `shardings`: of each output, where that is part of its type. `pruned`: whether it calls what was
+    exported, which lacks what none of its outputs needs.
     """
 
     module: Module
     result: Any
     closed_over: list[Any]
-    calls: frozenset[str]
+    telling: Function | None
     mesh: Any
     shardings: list[Any]
     pruned: bool
 
 
 def lower(
-    fun: Callable[..., Any],
+    fun: Function,
     leaves: list[Any],
     tree: Any,
     platform: str | None = None,
@@ -103,18 +104,19 @@ def lower(
         raise
     equations = list(nested_equations(traced.jaxpr.jaxpr))
     if any(map(_hides, equations)):
-        noted = opened(noted, *structs)
+        noted = _changed(noted, structs, _opened)
         traced, closed_over = trace(noted, *structs)
         equations = list(nested_equations(traced.jaxpr.jaxpr))
     called = {eqn.primitive.name for eqn in equations}
     calls = called & CALLS
     if calls and silently:
-        traced, closed_over = trace(silent(noted, *structs), *structs)
+        traced, closed_over = trace(_changed(noted, structs, _silent), *structs)
+    told = _telling(flat, _structs(leaves), calls) if calls else None
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     module = load(lowered.as_text(debug_info=True))
     mesh = named_mesh(traced.jaxpr.jaxpr)
     pruned = "call_exported" in called
-    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh, shardings[-1], pruned)
+    return Lowered(module, shapes[-1], closed_over, told, mesh, shardings[-1], pruned)
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
@@ -127,7 +129,7 @@ def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
     ]
 
 
-def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[..., Any]:
+def _flat(fun: Function, leaves: list[Any], tree: Any) -> Function:
     """The function of its arrays alone, what else it takes being as it is."""
     fixed = [None if is_array(leaf) else (leaf,) for leaf in leaves]
 
@@ -140,7 +142,7 @@ def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[...
     return flat
 
 
-def made_of(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> frozenset[int]:
+def made_of(fun: Function, leaves: list[Any], tree: Any) -> frozenset[int]:
     """The numbers of those arrays among the leaves that a function's result is made of; none where
     it takes arrays apart that are not there yet.
     """
@@ -152,14 +154,12 @@ def made_of(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> frozenset[
     return frozenset(n for n, x in enumerate(traced.invars) if id(x) in used)
 
 
-def telling(
-    fun: Callable[..., Any], leaves: list[Any], tree: Any, calls: Container[str]
-) -> Callable[..., list[Any]]:
+def _telling(own: Function, structs: Sequence[Any], calls: Container[str]) -> Function:
     """The function of its flat arrays, of which it takes the first ones, and all that it returns
     flat, calling its host on the way.
     """
-    own, kinds = _flat(fun, leaves, tree), list[str]()
-    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *_structs(leaves))
+    kinds = list[str]()
+    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *structs)
 
     def calling(*arrays: Any) -> list[Any]:
         results = own(*(as_returned(*pair) for pair in zip(kinds, arrays, strict=False)))
@@ -179,14 +179,25 @@ def _ask_for(_: Any) -> None:
 EFFECTS = frozenset(["DebugEffect", "OrderedDebugEffect", "IOEffect", "OrderedIOEffect"])
 # Of Equinox, what its callbacks call where an error is to be raised.
 RAISING = "equinox._errors._error.<locals>.raises"
+Change = Callable[[Jaxpr], Jaxpr]
 
 
-def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
-    """The function of such arguments, without those of its host calls of which it hears nothing."""
+def _changed(function: Function, structs: Sequence[Any], change: Change) -> Function:
+    """The function of such arguments, changed as it is traced."""
     made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
-    quiet = _quiet(made.jaxpr)
-    without = dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
-    return _as_function(without, made.consts, results)
+    changed = change(made.jaxpr)
+
+    def evaluated(*arrays: Any) -> Any:
+        outputs: Any = eval_jaxpr(changed, made.consts, *arrays)
+        return jax.tree.unflatten(jax.tree.structure(results), outputs)
+
+    return evaluated
+
+
+def _silent(jaxpr: Jaxpr) -> Jaxpr:
+    """A function without those of its host calls of which it hears nothing."""
+    quiet = _quiet(jaxpr)
+    return dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
 
 
 def _hides(eqn: Any) -> bool:
@@ -195,13 +206,8 @@ def _hides(eqn: Any) -> bool:
     return str(getattr(function, "__module__", "")).startswith("equinox.internal._primitive")
 
 
-def opened(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
-    """The function of such arguments, with the functions that primitives hide as calls."""
-    made, results = jax.make_jaxpr(function, return_shape=True)(*structs)
-    return _as_function(_opened(made.jaxpr), made.consts, results)
-
-
 def _opened(jaxpr: Jaxpr) -> Jaxpr:
+    """A function with the functions that primitives hide as calls."""
     eqns = [_call(eqn) if _hides(eqn) else eqn for eqn in jaxpr.eqns]
     return jaxpr.replace(
         eqns=[eqn.replace(params=_of_inner(_opened, eqn.params)) for eqn in eqns],
@@ -219,16 +225,8 @@ def _call(eqn: Any) -> Any:
     return eqn.replace(primitive=call.primitive, params=call.params, effects=call.effects)
 
 
-def _as_function(jaxpr: Jaxpr, consts: Sequence[Any], results: Any) -> Callable[..., Any]:
-    def evaluated(*arrays: Any) -> Any:
-        outputs: Any = eval_jaxpr(jaxpr, consts, *arrays)
-        return jax.tree.unflatten(jax.tree.structure(results), outputs)
-
-    return evaluated
-
-
-def _of_inner(function: Callable[[Jaxpr], Jaxpr], params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _mapped(function, value) for name, value in params.items()}
+def _of_inner(change: Change, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _mapped(change, value) for name, value in params.items()}
 
 
 def _quiet(jaxpr: Jaxpr) -> Jaxpr:
@@ -283,13 +281,13 @@ def _name(callback: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
 
 
-def _mapped(function: Callable[[Jaxpr], Jaxpr], value: Any) -> Any:
+def _mapped(change: Change, value: Any) -> Any:
     if isinstance(value, ClosedJaxpr):
-        return value.replace(jaxpr=function(value.jaxpr))
+        return value.replace(jaxpr=change(value.jaxpr))
     if isinstance(value, Jaxpr):
-        return function(value)
+        return change(value)
     if isinstance(value, tuple):
-        parts = [_mapped(function, part) for part in value]
+        parts = [_mapped(change, part) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
 
@@ -307,7 +305,7 @@ def named_mesh(jaxpr: Jaxpr) -> Any:
     return next((mesh for mesh in named if mesh is not None), None)
 
 
-def among_devices(mesh: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def among_devices(mesh: Any, function: Function) -> Function:
     """The function of arrays, jitted for the devices of a mesh, wherever on it its arrays lie.
 
     `jax.jit` looks for devices in the constraints that it traces, and sees none in a module.
@@ -351,7 +349,7 @@ HAS_KERNEL = (
 )
 
 
-def run_as_function(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+def run_as_function(run: Function, arrays: Sequence[Any]) -> Any:
     """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
     try:
         return run(*arrays)

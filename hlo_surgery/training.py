@@ -1,12 +1,14 @@
 """A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from hlo_surgery.api import value_of
 from hlo_surgery.requests.in_axes import batch_keys
-from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import LossReduction, OnMixing
-from hlo_surgery.requests.segments import check_segments
+from hlo_surgery.rewriting.asked_function import AskedFunction
 from hlo_surgery.rewriting.pipeline import check_planning
 from hlo_surgery.statistics.derived import Statistics, named
 
@@ -67,11 +69,8 @@ def train_step(
     from hlo_surgery.optimizers.steps import TrainStep
 
     check_planning(train_step, planning)
-    check_segments(segments, in_axes, rows_per_example)
-    PlanningChoices(**planning)
-    asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}
-    rows: Any = {"rows_per_example": rows_per_example, "segments": segments}
-    options: Any = {**asked_how, "is_real": is_real, **rows, **planning}
-    asked = named(statistics) if statistics else {}
+    own = named(statistics) if statistics else {}
     batch = batch_keys(batch_argnums, batch_argnames)
-    return TrainStep(loss, optimizer, batch, has_aux, asked, options)
+    how = (loss_reduction, on_mixing, is_real, rows_per_example, segments, planning)
+    asked = (loss, operator.itemgetter(1), batch, in_axes, own, *how, value_of(has_aux))
+    return TrainStep(AskedFunction(*asked), optimizer, has_aux, own)

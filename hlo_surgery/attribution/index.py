@@ -22,13 +22,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from hlo_surgery.attribution.rows import Rows, batch_at, block_slices, named
+from hlo_surgery.attribution.rows import Described, Rows, batch_at, block_slices, named
 from hlo_surgery.dumps import write_atomically
 from hlo_surgery.requests.leaves import flat_array
 
 Digests = dict[str, int]
-# By name, the shape of one example and the dtype, as JSON has them.
-Described = dict[str, list[Any]]
 
 
 def digests_of(arrays: Mapping[str, Any], count: int, before: Digests) -> Digests:
@@ -79,11 +77,6 @@ class Header:
     digests: Digests = field(default_factory=Digests)
     row_digests: Digests = field(default_factory=Digests)
     format: int = FORMAT
-
-
-def described(arrays: dict[str, Any]) -> Described:
-    """The shape of one example and the dtype, by name, as JSON has them."""
-    return {name: [list(array.shape[1:]), str(array.dtype)] for name, array in arrays.items()}
 
 
 def plain_settings(settings: Any) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from jax.tree_util import keystr
 # Of a single array, to which no path leads.
 ALONE = "rows"
 Rows = dict[str, np.ndarray]
+# By name, the shape of one example and the dtype, as JSON has them.
+Described = dict[str, list[Any]]
 
 
 def named(tree: Any) -> dict[str, Any]:
@@ -145,10 +147,10 @@ def computed_rows(f: Function, batch: Any, places: np.ndarray, like: Rows | None
         raise ValueError("f returns no arrays; it returns a pytree of arrays [B, ...]")
     for name, rows in found.items():
         _check(name, rows, places)
-    if like is not None and _kinds(found) != _kinds(like):
+    if like is not None and described(found) != described(like):
         raise ValueError(
-            f"f returned {_kinds(found)} of examples {listed(places.tolist())}, and "
-            f"{_kinds(like)} of the first batch; rows have one shape"
+            f"f returned {described(found)} of examples {listed(places.tolist())}, and "
+            f"{described(like)} of the first batch; rows have one shape"
         )
     return found
 
@@ -183,8 +185,9 @@ def listed(places: list[int]) -> str:
     return ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
 
 
-def _kinds(rows: Rows) -> dict[str, Any]:
-    return {name: (x.shape[1:], str(x.dtype)) for name, x in rows.items()}
+def described(arrays: Mapping[str, Any]) -> Described:
+    """The shape of one example and the dtype, by name, as JSON has them."""
+    return {name: [list(array.shape[1:]), str(array.dtype)] for name, array in arrays.items()}
 
 
 def first_unlike(found: Rows, expected: Rows, usual_rows: Rows) -> str | None:

@@ -18,6 +18,7 @@ from hlo_surgery.cli.arguments import (
     parse_port,
     parse_segments,
 )
+from hlo_surgery.cli.output import reported
 from hlo_surgery.passes.strategies.choice import WAYS
 from hlo_surgery.statistics.derived import Statistic
 
@@ -119,9 +120,9 @@ def listed() -> list[dict[str, Any]]:
     ]
 
 
-# What the options below were given as, by name; `taking_how` puts the options in place of a
-# parameter of this type.
-How = dict[str, Any]
+# What the library's functions take, made by `options_of` of the options below: for typer these
+# stand in place of a parameter of this type (`rewriting`).
+Options = dict[str, Any]
 
 
 def _options(
@@ -181,17 +182,21 @@ def _options(
 ) -> None: ...
 
 
-def taking_how(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter `how` collects the options shared by all, for typer."""
+def rewriting(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with a batch and statistics, for typer: it has the options shared by all in place
+    of its `options`, which are made of them, and tells what is raised.
+    """
     own, shared = inspect.signature(command), inspect.signature(_options).parameters
 
     def called(**given: Any) -> None:
-        command(
-            **{n: x for n, x in given.items() if n not in shared}, how={n: given[n] for n in shared}
-        )
+        how = {name: given.pop(name) for name in shared}
+        with reported(given["json"]):
+            command(**given, options=options_of(given["batch"], given["statistic"], how))
 
     spread = [
-        q for p in own.parameters.values() for q in (shared.values() if p.name == "how" else [p])
+        q
+        for p in own.parameters.values()
+        for q in (shared.values() if p.name == "options" else [p])
     ]
     called.__signature__ = own.replace(parameters=spread)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in spread}
@@ -202,12 +207,15 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
 def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
     """What the library's functions take, from what the command line gives."""
     rest = {name: given for name, given in how.items() if name not in ("gradient", "custom_call")}
-    return rest | {
-        "batch": parse_batch(batch),
-        "statistics": parse_statistics(statistics),
-        "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
-        "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
-        "custom_calls": parse_custom_calls(how["custom_call"] or []),
-        "segments": parse_segments(how["segments"]) if how["segments"] else None,
-        "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
-    }
+    ports = {name: how[name] and parse_port(how[name]) for name in ("loss", "is_real")}
+    return (
+        rest
+        | ports
+        | {
+            "batch": parse_batch(batch),
+            "statistics": parse_statistics(statistics),
+            "custom_calls": parse_custom_calls(how["custom_call"] or []),
+            "segments": parse_segments(how["segments"]) if how["segments"] else None,
+            "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
+        }
+    )

@@ -9,14 +9,13 @@ import typer
 from typer import Option
 
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
-from hlo_surgery.cli.asking import How, options_of, taking_how
+from hlo_surgery.cli.asking import Options, rewriting
 from hlo_surgery.cli.files import output_file, read_module
 from hlo_surgery.cli.output import (
     REFUSED,
     print_json,
     print_text,
     printable,
-    reported,
     spelled,
 )
 from hlo_surgery.dumps import write_atomically
@@ -32,30 +31,26 @@ NOT_REWRITTEN = (
 Words = Annotated[bool, Option("--words", help="Leave out the MLIR.")]
 
 
-@taking_how
+@rewriting
 def show_diff(
     file: File,
     batch: Batch = [],  # noqa: B006
     statistic: Statistics = ["second_moment"],  # noqa: B006
-    how: How = {},  # noqa: B006
+    options: Options = {},  # noqa: B006
     words: Words = False,
     json: Json = False,
 ) -> None:
     """Show the ops that a rewriting adds, in words and in MLIR; without --batch, those in a file
     that was rewritten before.
     """
-    with reported(json):
-        module = read_module(file)
-        if batch:
-            options = options_of(batch, statistic, how)
-            module = rewrite_module(module, **options)
-        found = additions(module)
-        if not found and not batch:
-            raise ValueError(f"{file} {NOT_REWRITTEN}")
-        if json:
-            print_json({"additions": found})
-        else:
-            _print_additions(found, words)
+    module = read_module(file)
+    found = additions(rewrite_module(module, **options) if batch else module)
+    if not found and not batch:
+        raise ValueError(f"{file} {NOT_REWRITTEN}")
+    if json:
+        print_json({"additions": found})
+    else:
+        _print_additions(found, words)
 
 
 def _print_additions(found: Sequence[Addition], words: bool) -> None:
@@ -80,29 +75,26 @@ def _print_mlir(addition: Addition) -> None:
         print_text("\n".join(f"    {line}" for line in op.mlir.splitlines()))
 
 
-@taking_how
+@rewriting
 def write_report(
     file: File,
     batch: Batch,
     out: Annotated[str, Option("-o", "--output", metavar="HTML", help="File for the page.")],
     statistic: Statistics = ["second_moment"],  # noqa: B006
-    how: How = {},  # noqa: B006
+    options: Options = {},  # noqa: B006
     json: Json = False,
 ) -> None:
     """Write a page for a browser: plan, graph, memory and costs of a rewriting, and refusals in
     place; exit 1 where there are any.
     """
-    with reported(json):
-        output_file(out, file, alone="a page")
-        module = read_module(file)
-        options = options_of(batch, statistic, how)
-        found = _spelled(find(module, options))
-        name = "stdin" if file == "-" else printable(Path(file).name)
-        write_atomically(Path(out), page(name, found).encode())
-        if json:
-            print_json({"file": out, "plan": found.plan, "refused": found.refused})
-        else:
-            print_text(f"wrote {out}", "green")
+    output_file(out, file, alone="a page")
+    found = _spelled(find(read_module(file), options))
+    name = "stdin" if file == "-" else printable(Path(file).name)
+    write_atomically(Path(out), page(name, found).encode())
+    if json:
+        print_json({"file": out, "plan": found.plan, "refused": found.refused})
+    else:
+        print_text(f"wrote {out}", "green")
     if found.refused:
         if not json:
             print_text(f"refused: {listing(list(found.refused))}", "red", stderr=True)

@@ -23,7 +23,7 @@ from hlo_surgery.cli.arguments import (
     Version,
     with_help,
 )
-from hlo_surgery.cli.asking import How, listed, options_of, taking_how
+from hlo_surgery.cli.asking import Options, listed, rewriting
 from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
@@ -88,27 +88,24 @@ def inspect(file: File, json: Json = False) -> None:
 
 
 @main.command()
-@taking_how
+@rewriting
 def plan(
     file: File,
     batch: Batch,
     statistic: Statistics = ["second_moment"],  # noqa: B006
-    how: How = {},  # noqa: B006
+    options: Options = {},  # noqa: B006
     json: Json = False,
 ) -> None:
     """Show what a rewriting would do for each gradient, with its costs, or its refusal."""
-    with reported(json):
-        module = read_module(file)
-        options = options_of(batch, statistic, how)
-        found = explain_module(module, **options)
-        if json:
-            print_json({"plan": found})
-        else:
-            print_plan(found)
+    found = explain_module(read_module(file), **options)
+    if json:
+        print_json({"plan": found})
+    else:
+        print_plan(found)
 
 
 @main.command()
-@taking_how
+@rewriting
 def rewrite(
     file: File,
     out: Annotated[
@@ -119,7 +116,7 @@ def rewrite(
     statistic: Statistics = [],  # noqa: B006
     only: Pass = None,
     force: Force = False,
-    how: How = {},  # noqa: B006
+    options: Options = {},  # noqa: B006
     json: Json = False,
 ) -> None:
     """Rewrite a gradient module so that it also returns statistics of the examples' own gradients.
@@ -127,22 +124,20 @@ def rewrite(
     Or, with --pass, any module so that it returns the same for less. OUT is text where it ends in
     .mlir, a jax.export artifact in .jax_export, else MLIR bytecode.
     """
-    with reported(json):
-        out = output_file(out, file, json=json, force=force)
-        _check_asked(only, batch, statistic)
-        module = read_module(file)
-        options = options_of(batch, statistic, how)
-        if only:
-            rewritten = Module(mlir.clone(module.code))
-            folded = fold_squared_sums(rewritten.code)
-        else:
-            rewritten, folded = rewrite_module(module, **options), None
-        write_module(rewritten, out)
-        if json:
-            counts = {} if folded is None else {"folded": folded}
-            print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan} | counts)
-        else:
-            _print_rewritten(module, rewritten, folded, out)
+    out = output_file(out, file, json=json, force=force)
+    _check_asked(only, batch, statistic)
+    module = read_module(file)
+    if only:
+        rewritten = Module(mlir.clone(module.code))
+        folded = fold_squared_sums(rewritten.code)
+    else:
+        rewritten, folded = rewrite_module(module, **options), None
+    write_module(rewritten, out)
+    if json:
+        counts = {} if folded is None else {"folded": folded}
+        print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan} | counts)
+    else:
+        _print_rewritten(module, rewritten, folded, out)
 
 
 def _check_asked(only: str | None, batch: list[str], statistic: list[str]) -> None:
@@ -201,23 +196,21 @@ def run(
 
 
 @main.command()
-@taking_how
+@rewriting
 def verify(
     file: File,
     batch: Batch,
     statistic: Statistics = ["second_moment"],  # noqa: B006
-    how: How = {},  # noqa: B006
+    options: Options = {},  # noqa: B006
     inputs: Inputs = None,
     json: Json = False,
 ) -> None:
     """Rewrite a module and hold it against the original, run on copies of each example; exit 1
     unless equivalent.
     """
-    with reported(json):
-        module = read_module(file)
-        options = options_of(batch, statistic, how)
-        arrays = None if inputs is None else read_inputs(inputs, module.arguments)
-        verdict = verify_module(module, **options, inputs=arrays)
+    module = read_module(file)
+    arrays = None if inputs is None else read_inputs(inputs, module.arguments)
+    verdict = verify_module(module, **options, inputs=arrays)
     is_equivalent = verdict.verdict == "equivalent"
     if json:
         print_json(verdict)

@@ -97,6 +97,8 @@ def reported(as_json: bool) -> Generator[None]:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             yield
+    except typer.Exit:
+        raise
     except Refusal as refusal:
         if as_json:
             keys = ("why", "op", "where", "library", "output", "help")

@@ -7,10 +7,12 @@ the number of keys that its dropout has drawn, would be lost.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
+
+from hlo_surgery.public_function import Function
 
 
 @jax.tree_util.register_static
@@ -112,7 +114,7 @@ def with_parameters(model: Any, parameters: Any) -> Any:
     return model
 
 
-def nnx_transform(transform: Callable[..., Any]) -> Callable[..., Any]:
+def nnx_transform(transform: Function) -> Function:
     """flax.nnx's own `grad` for `jax.grad`, and `value_and_grad` for JAX's: by its parameters."""
     return getattr(_nnx(), transform.__name__)
 

@@ -29,7 +29,7 @@ from jax import Array
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
-from hlo_surgery.optimizers.learning_rates import LearningRate, check_bound, check_decays, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_bound, check_decays
 from hlo_surgery.optimizers.required import (
     Given,
     Needed,
@@ -65,17 +65,6 @@ class AdamState(NamedTuple):
     v: EMAState
 
 
-class AdamConstants(NamedTuple):
-    """The numbers of the algorithm that are not of the learning rate."""
-
-    b1: float
-    b2: float
-    eps: float
-    eps_root: float
-    clip_norm: float | None
-    max_ratio: float | None = None
-
-
 def adam(
     learning_rate: LearningRate,
     b1: float = 0.9,
@@ -94,8 +83,8 @@ def adam(
     >>> round(float(updates), 4)
     -0.1
     """
-    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(OF_THE_MEAN, constants, learning_rate, weight_decay)
+    directions = averaging(OF_THE_MEAN, b1, b2, eps, eps_root, clip_norm)
+    return chained([directions], learning_rate, weight_decay)
 
 
 def micro_adam(
@@ -113,9 +102,9 @@ def micro_adam(
     >>> micro_adam(1e-3).required_statistics["second_moment"].name
     'second_moment'
     """
-    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
     moment = Moment(lambda _, given: given["second_moment"])
-    return _optimizer(moment, constants, learning_rate, weight_decay)
+    directions = averaging(moment, b1, b2, eps, eps_root, clip_norm)
+    return chained([directions], learning_rate, weight_decay)
 
 
 def micro_adam_var(
@@ -143,8 +132,9 @@ def micro_adam_var(
     >>> round(float(updates), 4)  # of -1 and 3: 0.1 / sqrt(8)
     -0.0354
     """
-    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    return _optimizer(_estimated(estimators.variance), constants, learning_rate, weight_decay)
+    moment = _estimated(estimators.variance)
+    directions = averaging(moment, b1, b2, eps, eps_root, clip_norm, max_ratio)
+    return chained([directions], learning_rate, weight_decay)
 
 
 def micro_adam_msq(
@@ -173,8 +163,9 @@ def micro_adam_msq(
     >>> round(float(updates), 4)  # of 1 and 3: 0.1 * 2 / sqrt(3)
     -0.1155
     """
-    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
-    return _optimizer(_estimated(estimators.mean_squared), constants, learning_rate, weight_decay)
+    moment = _estimated(estimators.mean_squared)
+    directions = averaging(moment, b1, b2, eps, eps_root, clip_norm, max_ratio)
+    return chained([directions], learning_rate, weight_decay)
 
 
 def squared_mean(gradient: Any, given: Given) -> Any:
@@ -196,19 +187,16 @@ def _estimated(estimator: Callable[..., Any]) -> Moment:
     return Moment(of, is_estimate=True)
 
 
-def _optimizer(
+def averaging(
     moment: Moment,
-    constants: AdamConstants,
-    learning_rate: LearningRate,
-    weight_decay: LearningRate,
+    b1: float,
+    b2: float,
+    eps: float,
+    eps_root: float,
+    clip_norm: float | None = None,
+    max_ratio: float | None = None,
 ) -> StatisticsTransformation:
-    steps = stepping(learning_rate, weight_decay)
-    return chained(moment.statistics, averaging(moment, constants), *steps)
-
-
-def averaging(moment: Moment, constants: AdamConstants) -> StatisticsTransformation:
     """Adam's directions, without a learning rate."""
-    b1, b2, eps, eps_root, clip_norm, max_ratio = constants
     check_decays(b1=b1, b2=b2)
     check_bound("clip_norm", clip_norm)
     check_bound("max_ratio", max_ratio)

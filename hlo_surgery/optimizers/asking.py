@@ -254,7 +254,9 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
         size = jnp.asarray(batch_size(given), jnp.int32)
         statistics = asked(optimizer, updates).statistics
         means = {"gradient": updates, **taken(statistics, updates, given)}
-        own = {name: _telling(size, statistics.get(name)) for name in means}
+        # None of fewer than a statistic is defined for.
+        least = {name: getattr(statistics.get(name), "least", 1) for name in means}
+        own = {name: jnp.where(size >= few, size, 0) for name, few in least.items()}
         sums = {name: _added(state.sums[name], own[name], x) for name, x in means.items()}
         counts = {name: state.counts[name] + own[name] for name in means}
         examples = state.examples + size
@@ -276,11 +278,6 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
         return lax.cond(state.microbatch == every_k - 1, step, wait)
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _telling(size: Array, statistic: Any) -> Array:
-    """The number of examples, or none where they are fewer than the statistic is defined for."""
-    return jnp.where(size >= getattr(statistic, "least", 1), size, 0)
 
 
 def _added(total: Any, count: Array, mean: Any) -> Any:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
-from hlo_surgery.optimizers.learning_rates import LearningRate, check_decays, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_decays
 from hlo_surgery.optimizers.required import (
     Given,
     StatisticsTransformation,
@@ -182,7 +182,7 @@ def kfac(
         momentum = jax.tree.map(lambda v, u: b1 * v + u, state.momentum, found)
         return momentum, state._replace(momentum=momentum)
 
-    return chained({}, with_statistics({}, init, update), *stepping(learning_rate, weight_decay))
+    return chained([with_statistics({}, init, update)], learning_rate, weight_decay)
 
 
 def _fits(momentum: Array, found: Any) -> bool:
@@ -246,7 +246,7 @@ def sophia(
         found = jax.tree.map(direction, momentum.average, state.diagonal.average)
         return found, state._replace(momentum=momentum)
 
-    return chained({}, with_statistics({}, init, update), *stepping(learning_rate, weight_decay))
+    return chained([with_statistics({}, init, update)], learning_rate, weight_decay)
 
 
 def _is_diagonal(momentum: Array, found: Any) -> bool:

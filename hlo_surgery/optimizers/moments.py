@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
+from jax.flatten_util import ravel_pytree
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
@@ -99,7 +100,7 @@ def tracked_moments(
     squared = estimators.mean_squared(nu_adam, nu_micro, size)
     spread = estimators.variance(nu_adam, nu_micro, size)
     ratio = estimators.moment_ratio(nu_adam, nu_micro, size, effective_batch_size)
-    mean, deviation = (_overall_mean(tree) for tree in (squared, spread))
+    mean, deviation = (jnp.mean(ravel_pytree(tree)[0]) for tree in (squared, spread))
     effective = size if effective_batch_size is None else effective_batch_size
     return {
         "mean_squared": estimators.leaf_medians(squared),
@@ -120,10 +121,6 @@ def _size(inverse: Array, batch_size: int | None) -> Array:
             "tracked_moments"
         )
     return jnp.where(jnp.isnan(inverse), jnp.nan if batch_size is None else batch_size, 1 / inverse)
-
-
-def _overall_mean(tree: Any) -> Array:
-    return jnp.mean(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
 
 
 NAME = "noise_scale"

@@ -16,8 +16,8 @@ import optax
 from jax import Array
 from jax.core import Tracer
 
-from hlo_surgery.optimizers.adam import OF_THE_MEAN, AdamConstants, averaging
-from hlo_surgery.optimizers.learning_rates import LearningRate, stepping, widely
+from hlo_surgery.optimizers.adam import OF_THE_MEAN, averaging
+from hlo_surgery.optimizers.learning_rates import LearningRate, widely
 from hlo_surgery.optimizers.required import (
     Given,
     StatisticsTransformation,
@@ -202,10 +202,16 @@ def dp_sgd(
     >>> list(dp_sgd(0.1, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
-    private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
+    private = private_gradient(
+        max_norm,
+        noise_multiplier,
+        seed,
+        per=per,
+        nan_safe=nan_safe,
+        expected_batch_size=expected_batch_size,
+    )
     sums = [] if momentum is None else [widely(optax.trace(momentum))]
-    return chained(private.required_statistics, private, *sums, *stepping(learning_rate, 0.0))
+    return chained([private, *sums], learning_rate)
 
 
 def dp_adam(
@@ -228,12 +234,16 @@ def dp_adam(
     >>> list(dp_adam(1e-3, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
-    private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
-    adam = averaging(OF_THE_MEAN, AdamConstants(b1, b2, eps, eps_root, None))
-    return chained(
-        private.required_statistics, private, adam, *stepping(learning_rate, weight_decay)
+    private = private_gradient(
+        max_norm,
+        noise_multiplier,
+        seed,
+        per=per,
+        nan_safe=nan_safe,
+        expected_batch_size=expected_batch_size,
     )
+    adam = averaging(OF_THE_MEAN, b1, b2, eps, eps_root)
+    return chained([private, adam], learning_rate, weight_decay)
 
 
 def _checked(max_norm: Any, noise_multiplier: Any) -> tuple[float, Any]:

@@ -3,7 +3,7 @@
 Whether an optimizer goes down: tried on single elements, with a gradient and its opposite.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -12,6 +12,7 @@ import optax
 from jax import Array
 
 from hlo_surgery.estimators import BatchSize
+from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.passes.ir.constants import widened
 from hlo_surgery.passes.measures.measures import MeanOf
 from hlo_surgery.statistics.derived import Derived, Statistic, parts_of
@@ -173,13 +174,16 @@ def refuse_change(statistics: Needed, given: Given) -> NoReturn:
     )
 
 
-def chained(statistics: Needed, *transformations: Any) -> StatisticsTransformation:
-    """An optimizer: `optax.chain`, which says what it needs, and among what is asked which updates
-    are its steps.
+def chained(
+    makers: Sequence[Any], learning_rate: LearningRate, weight_decay: LearningRate = 0.0
+) -> StatisticsTransformation:
+    """An optimizer: `optax.chain` of what makes directions, the first of which takes statistics,
+    and of the steps along them. It says what it needs, and among what is asked which updates are
+    its steps.
     """
-    init, update = optax.chain(*transformations)
+    init, update = optax.chain(*makers, *stepping(learning_rate, weight_decay))
 
-    def stepping(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
+    def stepped(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         steps, state = update(updates, state, params, **given)
         # Behind another transformation they may turn its steps around, and are looked at as other
         # updates are.
@@ -188,7 +192,7 @@ def chained(statistics: Needed, *transformations: Any) -> StatisticsTransformati
         )
         return steps, state
 
-    return _needing(statistics, init, stepping)
+    return _needing(makers[0].required_statistics, init, stepped)
 
 
 def where(tells: Any, new: Any, old: Any) -> Any:

@@ -5,22 +5,21 @@ The paper's section "Where should you place the sign in SignSGD?". The average o
 `learning_rate * direction + weight_decay * params`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
-from hlo_surgery.optimizers.learning_rates import LearningRate, check_decays, stepping
+from hlo_surgery.optimizers.learning_rates import LearningRate, check_decays
 from hlo_surgery.optimizers.required import (
     Given,
-    Needed,
     StatisticsTransformation,
+    Update,
     chained,
     with_statistics,
 )
+from hlo_surgery.public_function import Function
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import mean_sign
 
@@ -37,7 +36,8 @@ def sign_ema(
     >>> round(float(updates), 4)
     0.1
     """
-    return _optimizer({}, lambda g, given: g, jnp.sign, b1, stepping(learning_rate, weight_decay))
+    update = _update(lambda g, given: g, b1, jnp.sign)
+    return chained([with_statistics({}, ema_init, update)], learning_rate, weight_decay)
 
 
 def sign_sgd(
@@ -50,8 +50,8 @@ def sign_sgd(
     >>> round(float(updates), 4)
     0.05
     """
-    steps = stepping(learning_rate, weight_decay)
-    return _optimizer({}, lambda g, given: jax.tree.map(jnp.sign, g), None, b1, steps)
+    update = _update(lambda g, given: jax.tree.map(jnp.sign, g), b1)
+    return chained([with_statistics({}, ema_init, update)], learning_rate, weight_decay)
 
 
 def micro_sign_sgd(
@@ -62,21 +62,16 @@ def micro_sign_sgd(
     >>> micro_sign_sgd(1e-3).required_statistics["mean_sign"].name
     'mean_sign'
     """
-    steps = stepping(learning_rate, weight_decay)
-    return _optimizer(MEAN_SIGN, lambda g, given: given["mean_sign"], None, b1, steps)
+    update = _update(lambda g, given: given["mean_sign"], b1)
+    return chained([with_statistics(MEAN_SIGN, ema_init, update)], learning_rate, weight_decay)
 
 
-def _optimizer(
-    statistics: Needed,
-    averaged: Callable[[Any, Given], Any],
-    direction: Callable[[Array], Array] | None,
-    b1: float,
-    steps: list[Any],
-) -> StatisticsTransformation:
+def _update(averaged: Function, b1: float, direction: Function = lambda m: m) -> Update:
+    """What averages something over time, and goes along the average's direction."""
     check_decays(b1=b1)
 
     def update(updates: Any, state: EMAState, params: Any, given: Given) -> tuple[Any, EMAState]:
         m = ema_update(state, averaged(updates, given), b1)
-        return jax.tree.map(direction, m.average) if direction else m.average, m
+        return jax.tree.map(direction, m.average), m
 
-    return chained(statistics, with_statistics(statistics, ema_init, update), *steps)
+    return update

@@ -1,7 +1,7 @@
 """A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,6 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import keystr
 
-from hlo_surgery.api import value_and_grad
 from hlo_surgery.frameworks.models import (
     are_trained,
     as_given,
@@ -32,10 +31,10 @@ from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.learning_rates import check_optimizer
 from hlo_surgery.passes.measures.moments import flags_and_count
 from hlo_surgery.public_function import Function
-from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
-from hlo_surgery.requests.leaves import example_shards, flags_among, is_array, kind_of
-from hlo_surgery.requests.request import check_words
-from hlo_surgery.requests.segments import segments_among
+from hlo_surgery.requests.in_axes import example_count
+from hlo_surgery.requests.leaves import example_shards, kind_of
+from hlo_surgery.rewriting.asked_function import AskedFunction
+from hlo_surgery.rewriting.gradient_function import WithStatistics
 from hlo_surgery.statistics.derived import Statistic
 
 # The parameters, or the model that has them, and the loss' other arguments, by position and name.
@@ -44,16 +43,14 @@ Given = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainStep:
-    """A jitted train step; `options` are keywords of `value_and_grad`. It sees over how many
-    devices the examples of a call lie, which tracing would hide.
+    """A jitted train step; `asked`: the loss, and how its gradient is asked for. It sees over how
+    many devices the examples of a call lie, which tracing would hide.
     """
 
-    loss: Function
+    asked: AskedFunction
     optimizer: Any
-    batch: Sequence[Key]
     has_aux: bool
     statistics: Mapping[str, Statistic]
-    options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         own = {"loss", "aux"} & set(self.statistics)
@@ -61,14 +58,18 @@ class TrainStep:
             raise ValueError(
                 f"metrics have an entry {own.pop()!r} of their own; give the statistic another name"
             )
-        if not callable(self.loss):
+        if not callable(self.asked.given):
             raise TypeError(
-                f"the loss is {type(self.loss).__name__}, which is no function: it comes first, as "
-                "in train_step(loss, optimizer)"
+                f"the loss is {type(self.asked.given).__name__}, which is no function: it "
+                "comes first, as in train_step(loss, optimizer)"
             )
         check_optimizer(self.optimizer)
         object.__setattr__(self, "optimizer", of_statistics(self.optimizer))
-        check_words(self.options["loss_reduction"], self.options["on_mixing"])
+
+    @cached_property
+    def _without_flags(self) -> AskedFunction:
+        """What is asked, but for what tells nothing of where the examples lie."""
+        return replace(self.asked, is_real=None)
 
     @cached_property
     def _jitted(self) -> Any:
@@ -85,7 +86,7 @@ class TrainStep:
         own = _apart((arrays, opt_state))
         others = pytrees[1:]
         _check_not_donated((own, others))
-        with running_here(self.options.get("target")):
+        with running_here(self.asked.planning.get("target")):
             own = self._committed((shards, fixed), own, others)
             found = self._jitted(shards, fixed, *own, *others)
         arrays, opt_state, values, metrics = found
@@ -133,13 +134,13 @@ class TrainStep:
         required = statistics_of_steps(self.optimizer, params)
         size, number = self._counts(given)
         (value, gradient), found = self._gradient(required, shards)(model, *rest, **named)
-        if self.options["loss_reduction"] == "sum":
+        if self.asked.loss_reduction == "sum":
             gradient = jax.tree.map(lambda g: (g / number).astype(g.dtype), gradient)
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
         asked: dict[str, Any] = {name: found[name] for name in required}
         asked |= {"grad": gradient, "batch_size": size, "value": loss}
-        asked["batch_size_is_data"] = self.options.get("is_real") is not None
+        asked["batch_size_is_data"] = self.asked.is_real is not None
         try:
             updates, opt_state = update(gradient, opt_state, params, **asked)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
@@ -148,12 +149,15 @@ class TrainStep:
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return with_trained(model, optax.apply_updates(params, updates)), opt_state, metrics
 
+    def _is_other_state(self, params: Any, opt_state: Any) -> bool:
+        own = jax.eval_shape(self.optimizer.init, params)
+        return jax.tree.structure(own) != jax.tree.structure(opt_state)
+
     def _refuse_other_state(self, params: Any, opt_state: Any, problem: Exception) -> None:
         """Raises ValueError where the state, by which updating has failed, is not as `init` makes
         it.
         """
-        own = jax.eval_shape(self.optimizer.init, params)
-        if jax.tree.structure(own) != jax.tree.structure(opt_state):
+        if self._is_other_state(params, opt_state):
             raise ValueError(
                 "opt_state is not of this optimizer; begin with optimizer.init(params), and go on "
                 "with the state that the step returns"
@@ -161,7 +165,10 @@ class TrainStep:
 
     def _shards(self, given: Given) -> int:
         """Over how many devices the examples lie."""
-        return self.options.get("shards") or example_shards(*self._examples(given))
+        if shards := self.asked.planning.get("shards"):
+            return shards
+        call = self._without_flags.call(_arguments(given))
+        return example_shards(call.arrays, self._without_flags.example_axes(call).axes)
 
     def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Function:
         """f(*args) == ((value, gradient), statistics)."""
@@ -171,42 +178,28 @@ class TrainStep:
                     f"the optimizer needs {required[name].name} as {name!r}; name yours otherwise"
                 )
         statistics = {**self.statistics, **required}
+        plain = differentiated(jax.value_and_grad, self.asked.given, 0, self.has_aux)
         if not statistics:
-            plain = differentiated(jax.value_and_grad, self.loss, 0, self.has_aux)
             return lambda *args, **named: (plain(*args, **named), {})
-        options: Any = {
-            **self.options,
-            "batch_argnums": [key for key in self.batch if isinstance(key, int)],
-            "batch_argnames": [key for key in self.batch if isinstance(key, str)],
-            "has_aux": self.has_aux,
-            "shards": shards,
-        }
-        return value_and_grad(self.loss, statistics=statistics, **options)
+        planning: Any = {**self.asked.planning, "shards": shards}
+        return WithStatistics(
+            replace(self.asked, given=plain, asked_for=statistics, planning=planning)
+        )
 
     def _counts(self, given: Given) -> tuple[Any, Any]:
         """How many examples there are, or are real, and what makes a sum a mean: 1 where no example
         is real, NaN where flags are none.
         """
-        is_real, (model, rest, named) = self.options.get("is_real"), given
-        flags = None if is_real is None else flags_among(is_real, (model, *rest), named)
-        arrays, axes = self._examples(given)
-        sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
-        size = example_count(sizes, self.options["rows_per_example"]) if sizes else None
+        call = self.asked.call(_arguments(given))
+        axes = self.asked.example_axes(call).axes
+        sizes = {f"array {i}": kind_of(call.arrays[i]).shape[axis] for i, axis in axes.items()}
+        size = example_count(sizes, self.asked.rows_per_example) if sizes else None
         if size == 0:
             raise ValueError("the batch arguments hold no examples; they must hold at least one")
-        if flags is None:
+        if not call.flags:
             return size, size
+        (flags,) = call.flags
         return jnp.sum(flags == 1, dtype=jnp.int32), flags_and_count(jnp.float32, flags)[1]
-
-    def _examples(self, given: Given) -> tuple[list[Any], dict[int, int]]:
-        """All arrays among the arguments, and the example axes of the batch's, by number."""
-        model, rest, named = given
-        args = (model, *rest)
-        arrays = [leaf for leaf in jax.tree.leaves((args, named)) if is_array(leaf)]
-        if segments := self.options.get("segments"):
-            return arrays, {**segments_among(segments, args, named, self.batch, self.loss).axes}
-        how = self.options["in_axes"], self.options["rows_per_example"], self.loss
-        return arrays, leaf_axes(args, named, self.batch, *how)
 
     def _check_floats(self, model: Any, params: Any, opt_state: Any) -> None:
         """Raises TypeError for what has no gradient, as integers in an optimizer's state, but where
@@ -216,8 +209,7 @@ class TrainStep:
             return
         pairs = zip(jax.tree.leaves_with_path(model), are_trained(model), strict=True)
         fixed = [own for own, has_gradient in pairs if not has_gradient]
-        own = jax.eval_shape(self.optimizer.init, params) if fixed else None
-        if fixed and jax.tree.structure(own) != jax.tree.structure(opt_state):
+        if fixed and self._is_other_state(params, opt_state):
             path, leaf = fixed[0]
             kind = getattr(leaf, "dtype", type(leaf).__name__)
             raise TypeError(
@@ -226,6 +218,12 @@ class TrainStep:
                 "begins as optimizer.init of the floats alone, with None for all else, such as "
                 "equinox.filter(model, equinox.is_inexact_array)"
             )
+
+
+def _arguments(given: Given) -> tuple[Any, Mapping[str, Any]]:
+    """Those of the loss, by position and by name."""
+    model, rest, named = given
+    return (model, *rest), named
 
 
 def _apart(donated: Any) -> Any:

@@ -3,11 +3,13 @@
 The function becomes a composite with its axes, which `passes/normalise/calls.py` reads.
 
 Constant: what statistics take as given, though examples and parameters made it.
+
+Axes of custom calls as they were given, checked; what they must fit only the module tells.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from jax.custom_batching import custom_vmap
 
 from hlo_surgery.passes.dataflow.ancestors import CONSTANT
 from hlo_surgery.passes.dataflow.kernels import NONE, Axes
-from hlo_surgery.passes.normalise.calls import AXES, FUNCTION, NAME
+from hlo_surgery.passes.normalise.calls import AXES, FUNCTION, NAME, CallAxes
 from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import axes_by_leaf, from_front
 
@@ -208,3 +210,31 @@ def _marked(x: Any) -> Any:
 def _marked_of_many(_: int, is_batched: Any, x: Any) -> tuple[Any, Any]:
     """JAX has no rule for composites; the same mark is right of many at once."""
     return _marked(x), is_batched[0]
+
+
+EXAMPLE = '{"my_kernel": ((0, 0, None), 0)}'
+
+
+def checked_calls(given: Any) -> CallAxes:
+    """Raises TypeError for what is no mapping from names to the axes of operands and results.
+
+    >>> checked_calls({"my_kernel": ([0, None], 0)})
+    {'my_kernel': ([0, None], 0)}
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"custom_calls is {given!r}; pass a dict such as {EXAMPLE}")
+    calls = cast(Mapping[Any, Any], given)
+    for name, axes in calls.items():
+        pair = isinstance(axes, tuple | list) and len(cast(Sequence[Any], axes)) == 2
+        if not isinstance(name, str) or not pair or not all(map(_is_axes, axes)):
+            raise TypeError(
+                f"custom_calls holds {name!r}: {axes!r}; a call's name goes with the axes of its "
+                f"operands and those of its results, such as {EXAMPLE}"
+            )
+    return dict(calls)
+
+
+def _is_axes(given: Any) -> bool:
+    """Whether these are an axis, none, or one for each array."""
+    each: Any = given if isinstance(given, tuple | list) else [given]
+    return all(a is None or type(a) is int for a in each)

@@ -7,20 +7,20 @@ from typing import Any
 import jax
 from jax.tree_util import keystr
 
-from hlo_surgery.statistics.derived import Derived, Groups, Statistic
+from hlo_surgery.statistics.derived import Derived, Groups
 
 Numbers = Callable[[str | int], Sequence[int]]
 
 
 def groups_of(
-    statistic: Statistic, gradients: Sequence[int], names: Sequence[str], of: Numbers
+    statistic: Derived, gradients: Sequence[int], names: Sequence[str], of: Numbers
 ) -> Groups:
     """Positions in `gradients`, output numbers, of those that belong together.
 
     `names`: of all outputs; `of`: the numbers that a name or position means. Raises ValueError
     where `per` is none.
     """
-    per = statistic.per if isinstance(statistic, Derived) else "parameter"
+    per = statistic.per
     if per == "global":
         return (tuple(range(len(gradients))),)
     if per == "parameter":
@@ -78,9 +78,9 @@ def groups_tree(statistic: str, per: Any) -> Any:
     return dict(zip(labels, labels, strict=True)) if named else prefix.unflatten(labels)
 
 
-def grouped(statistic: Statistic, numbers: Any) -> Statistic:
+def grouped(statistic: Derived, numbers: Any) -> Derived:
     """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
-    if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
+    if isinstance(statistic.per, str):
         return statistic
     name, per = statistic.name, statistic.per
     try:

@@ -1,16 +1,12 @@
-"""Example axes: which arguments hold the batch, and `in_axes`, as in `jax.vmap`, leaf by leaf.
-
-Axes of custom calls as they were given, checked; what they must fit only the module tells.
-"""
+"""Example axes: which arguments hold the batch, and `in_axes`, as in `jax.vmap`, leaf by leaf."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 from jax.tree_util import keystr
 
-from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.public_function import Function
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.options import positive_integer
@@ -24,20 +20,23 @@ SIZES = 3
 Key = int | str
 
 
+# An array: what its user calls it, what a keyword says of it, and it.
+Said = tuple[str, Any, Any]
+
+
 def leaf_axes(
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    given: Mapping[Key, Any],
     batch: Sequence[Key],
     in_axes: Any,
-    rows_per_example: int = 1,
-    fun: Function | None = None,
+    rows_per_example: int,
+    fun: Function,
 ) -> dict[int, int]:
-    """Example axis by number of the array among the leaves of (args, kwargs).
+    """Example axis by number of the array among the leaves of the arguments.
 
     `batch`: the arguments with examples (see `batch_keys`); by `fun` one is found that was given by
     name in place of its position, or the other way round. Raises ValueError or TypeError.
     """
-    said = said_of_arrays("in_axes", in_axes, args, kwargs, batch, fun)
+    said = said_of_arrays("in_axes", in_axes, given, batch, fun)
     axes = [from_front("in_axes", axis, leaf, name) for name, axis, leaf in said]
     axes_by_number = {i: axis for i, axis in enumerate(axes) if axis is not None}
     if batch and not axes_by_number:
@@ -45,27 +44,25 @@ def leaf_axes(
             "in_axes names no axis of any array in the batch arguments; pass the axis of the "
             "examples, such as 0, for at least one"
         )
-    check_sizes(arguments_by_key(args, kwargs), axes_by_number, rows_per_example)
+    check_sizes(said, axes_by_number, rows_per_example)
     return axes_by_number
 
 
 def said_of_arrays(
     keyword: str,
     said: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    given: Mapping[Key, Any],
     batch: Sequence[Key],
-    fun: Function | None,
-) -> list[tuple[str, Any, Any]]:
-    """For each array what its user calls it, what `keyword` says of it, a pytree prefix for each
-    batch argument, and it; of arrays of other arguments that is None.
+    fun: Function,
+) -> list[Said]:
+    """What `keyword` says of each array, a pytree prefix for each batch argument; None of arrays of
+    other arguments.
     """
     names = _names_of(fun)
-    chosen = [_given_key(key, len(args), list(kwargs), names) for key in batch]
+    chosen = [_given_key(key, given, names) for key in batch]
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"the batch arguments name one twice: {list(batch)}")
     entries = dict(zip(chosen, _one_for_each(keyword, said, chosen), strict=True))
-    given = arguments_by_key(args, kwargs)
     told: dict[Key, list[Any]] = {}
     for key, entry in entries.items():
         found = axes_by_leaf(keyword, entry, given[key], "the batch argument it goes with")
@@ -97,15 +94,9 @@ def named_arrays(given: Mapping[Key, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def check_sizes(
-    given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int = 1
-) -> None:
+def check_sizes(said: Sequence[Said], axes: Mapping[int, int], rows_per_example: int = 1) -> None:
     """Raises ValueError where the arguments hold different numbers of examples."""
-    leaves = named_arrays(given)
-    sizes: dict[str, int] = {}
-    for number, axis in axes.items():
-        name, leaf = leaves[number]
-        sizes[name] = kind_of(leaf).shape[axis]
+    sizes = {said[i][0]: kind_of(said[i][2]).shape[axis] for i, axis in axes.items()}
     if sizes:
         help = (
             "leave out of batch_argnums what holds no examples, or give it None in in_axes; of "
@@ -168,18 +159,19 @@ def batch_keys(
     return [*chosen, *names]
 
 
-def _given_key(key: Key, count: int, keywords: Sequence[str], names: Sequence[str]) -> Key:
+def _given_key(key: Key, given: Mapping[Key, Any], names: Sequence[str]) -> Key:
     """The argument as it was given, by position or by name. Raises ValueError where it was not."""
-    other: Key = key
+    keywords = [way for way in given if isinstance(way, str)]
+    count, other = len(given) - len(keywords), key
     if isinstance(key, str):
         other = names.index(key) if key in names else key
     elif 0 <= key < len(names):
         other = names[key]
     for way in (key, other):
-        if way in keywords:
-            return way
-        if isinstance(way, int) and -count <= way < count:
+        if isinstance(way, int) and -count <= way < 0:
             return way % count
+        if way in given:
+            return way
     keyword = "batch_argnames" if isinstance(key, str) else "batch_argnums"
     raise ValueError(
         f"{keyword} names argument {key!r}; {count} positional ones were given, and by name "
@@ -187,10 +179,10 @@ def _given_key(key: Key, count: int, keywords: Sequence[str], names: Sequence[st
     )
 
 
-def _names_of(fun: Function | None) -> list[str]:
+def _names_of(fun: Function) -> list[str]:
     """A function's positional arguments, as far as Python can tell."""
     try:
-        parameters = inspect.signature(fun).parameters.values() if fun is not None else ()
+        parameters = inspect.signature(fun).parameters.values()
     except (TypeError, ValueError):
         return []
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -246,31 +238,3 @@ def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
 
 def _is_none(x: Any) -> bool:
     return x is None
-
-
-EXAMPLE = '{"my_kernel": ((0, 0, None), 0)}'
-
-
-def checked_calls(given: Any) -> CallAxes:
-    """Raises TypeError for what is no mapping from names to the axes of operands and results.
-
-    >>> checked_calls({"my_kernel": ([0, None], 0)})
-    {'my_kernel': ([0, None], 0)}
-    """
-    if not isinstance(given, Mapping):
-        raise TypeError(f"custom_calls is {given!r}; pass a dict such as {EXAMPLE}")
-    calls = cast(Mapping[Any, Any], given)
-    for name, axes in calls.items():
-        pair = isinstance(axes, tuple | list) and len(cast(Sequence[Any], axes)) == 2
-        if not isinstance(name, str) or not pair or not all(map(_is_axes, axes)):
-            raise TypeError(
-                f"custom_calls holds {name!r}: {axes!r}; a call's name goes with the axes of its "
-                f"operands and those of its results, such as {EXAMPLE}"
-            )
-    return dict(calls)
-
-
-def _is_axes(given: Any) -> bool:
-    """Whether these are an axis, none, or one for each array."""
-    each: Any = given if isinstance(given, tuple | list) else [given]
-    return all(a is None or type(a) is int for a in each)

@@ -12,9 +12,9 @@ from jax.tree_util import keystr
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.emit.splice import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.passes.strategies.strategy import Examples
 from hlo_surgery.passes.structure.unification import Ragged
+from hlo_surgery.requests.declaring import CallAxes, checked_calls
 from hlo_surgery.requests.gradient_outputs import (
     gradient_outputs,
     is_inexact,
@@ -22,7 +22,7 @@ from hlo_surgery.requests.gradient_outputs import (
     named_loss,
 )
 from hlo_surgery.requests.groups import groups_of
-from hlo_surgery.requests.in_axes import checked_calls, example_count
+from hlo_surgery.requests.in_axes import example_count
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.segments import ragged_ports
 from hlo_surgery.requests.updated_arguments import as_integer, picked_ports, port_number
@@ -43,7 +43,8 @@ Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequen
 
 @dataclass(frozen=True)
 class Request:
-    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
+    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers; `outputs`:
+    the names of all outputs.
 
     `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's
     output number, where one is needed. `is_real`: the argument that says which examples are no
@@ -57,7 +58,7 @@ class Request:
 
     batch: Mapping[int, int]
     size: int
-    statistics: Mapping[str, Statistic]
+    statistics: Mapping[str, Derived]
     gradients: tuple[int, ...]
     losses: tuple[int, ...]
     groups: Mapping[str, Groups]
@@ -72,12 +73,23 @@ class Request:
     pruned: bool = True
     ragged: Ragged | None = None
     crossed: Value | None = None
+    outputs: Sequence[str] = ()
 
     @property
     def examples(self) -> Examples:
         """The batch, as strategies are told of it; of one example its mean is its sum."""
         is_mean = self.loss_reduction == "mean" or self.size == 1
         return Examples(self.size, is_mean, self.real, self.crossed)
+
+    @property
+    def private(self) -> list[str]:
+        """The statistics that bound one example's effect, by name."""
+        return [name for name, s in self.statistics.items() if s.private]
+
+    @property
+    def takes_sums(self) -> bool:
+        """Whether one takes sums of gradients with weights, or of functions of whole gradients."""
+        return any(s.takes_sums for s in self.statistics.values())
 
 
 def make_request(
@@ -115,7 +127,7 @@ def make_request(
     numbers = partial(picked_ports, module.outputs, kind="output")
     groups = {name: groups_of(s, picked, outputs, numbers) for name, s in wanted.items()}
     for name, statistic in wanted.items():
-        if isinstance(statistic, Derived) and statistic.refuses_fewer and size < statistic.least:
+        if statistic.refuses_fewer and size < statistic.least:
             raise ValueError(
                 f"{name} is defined for at least {statistic.least} examples; the batch has {size}"
             )
@@ -134,6 +146,7 @@ def make_request(
         custom_calls=calls,
         pruned=pruned,
         ragged=ragged,
+        outputs=outputs,
     )
 
 
@@ -146,13 +159,13 @@ def request_by(module: Module, keywords: Mapping[str, Any]) -> Request:
 
 def _known(
     statistics: Mapping[str, Statistic], module: Module, gradients: Sequence[int]
-) -> dict[str, Statistic]:
+) -> dict[str, Derived]:
     """The statistics, those of a gradient's tree as of a dict by the outputs' names."""
     ports = [module.outputs[number] for number in gradients]
     # The leaves of a mere dict are in the order of the names, and not in the outputs'.
     kinds = OrderedDict((port.name, jax.ShapeDtypeStruct(port.shape, port.dtype)) for port in ports)
     known = {name: known_for(s, kinds) for name, s in statistics.items()}
-    changed = [name for name, s in statistics.items() if known[name] is not s]
+    changed = [n for n, s in statistics.items() if isinstance(s, Derived) and s.of_tree]
     if changed and len(kinds) < len(ports):
         raise ValueError(
             f"{changed[0]} takes the gradients by the names of their outputs, and two have one "
@@ -176,51 +189,30 @@ def _losses(
     module: Module,
     axes: Mapping[int, int],
     gradients: tuple[int, ...],
-    statistics: Iterable[Statistic],
+    statistics: Iterable[Derived],
     named: str | int | None,
 ) -> tuple[int, ...]:
     """The loss's output number, where a statistic needs it."""
     numbers = [] if named is None else picked_ports(module.outputs, named, "output")
     number = named_loss(module, gradients, numbers) if numbers else None
-    if not any(isinstance(s, Derived) and s.losses for s in statistics):
+    if not any(s.losses for s in statistics):
         return ()
     return (loss_output(module, axes, gradients) if number is None else number,)
 
 
-def private_statistics(request: Request) -> list[str]:
-    """The statistics that bound one example's effect, by name."""
-    return [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
-
-
-def reweights(request: Request) -> bool:
-    """Whether sums of gradients with weights are asked for, or of functions of whole gradients."""
-    return any(takes_sums(s) for s in request.statistics.values())
-
-
-def takes_sums(statistic: Statistic) -> bool:
-    """The same of one statistic."""
-    return isinstance(statistic, Derived) and (statistic.reweights or statistic.wholes)
-
-
-def labels_of(
-    name: str, statistic: Statistic, request: Request, outputs: Sequence[str]
-) -> list[str]:
+def labels_of(name: str, statistic: Derived, request: Request) -> list[str]:
     """The names of a statistic's arrays."""
-    if isinstance(statistic, Derived) and statistic.like == "own":
+    if statistic.like == "own":
         paths = jax.tree.leaves_with_path(statistic.returns)
         return [f"{name}{keystr(path)}" for path, _ in paths]
     parts = [f".{part}" for part in parts_of(statistic)] or [""]
-    return [of + part for of in _labels(name, statistic, request, outputs) for part in parts]
+    return [of + part for of in _labels(name, statistic, request) for part in parts]
 
 
-def _labels(name: str, statistic: Statistic, request: Request, outputs: Sequence[str]) -> list[str]:
+def _labels(name: str, statistic: Derived, request: Request) -> list[str]:
     """The names of what it has an array for, or several."""
-    if (
-        not isinstance(statistic, Derived)
-        or statistic.like == "gradient"
-        or statistic.per == "parameter"
-    ):
-        return [f"{name}/{outputs[number]}" for number in request.gradients]
+    if statistic.like == "gradient" or statistic.per == "parameter":
+        return [f"{name}/{request.outputs[number]}" for number in request.gradients]
     return [name] if statistic.per == "global" else [f"{name}/{label}" for label in statistic.per]
 
 

@@ -1,6 +1,6 @@
 """Segments: batch arguments whose rows are of the examples that ids name, leaf by leaf."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,9 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.module import Port
+from hlo_surgery.public_function import Function
 from hlo_surgery.requests.in_axes import (
     Key,
-    arguments_by_key,
     check_sizes,
     from_front,
     said_of_arrays,
@@ -58,21 +58,17 @@ def check_segments(segments: Any, in_axes: Any = 0, rows_per_example: int = 1) -
 
 
 def segments_among(
-    segments: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    batch: Sequence[Key],
-    fun: Callable[..., Any] | None = None,
+    returned: Any, given: Mapping[Key, Any], batch: Sequence[Key], fun: Function
 ) -> Segments:
-    """What `segments` says of the leaves of (args, kwargs); `batch` and `fun` as in `leaf_axes`.
+    """What `segments` has returned, of the leaves of the arguments; `batch` and `fun` as in
+    `leaf_axes`.
 
     Raises ValueError or TypeError.
     """
-    returned = segments(*args, **kwargs)
     axes: dict[int, int] = {}
     rows: dict[int, int] = {}
     ids: list[Any] = []
-    said = said_of_arrays("segments", returned, args, kwargs, batch, fun)
+    said = said_of_arrays("segments", returned, given, batch, fun)
     for number, (name, entry, leaf) in enumerate(said):
         if entry is None or isinstance(entry, int):
             axis = from_front("segments", entry, leaf, name)
@@ -84,7 +80,7 @@ def segments_among(
             rows[number] = known
     if not rows and not axes:
         raise ValueError(f"segments names no ids, and no axis; {RETURNS}")
-    check_sizes(arguments_by_key(args, kwargs), axes)
+    check_sizes(said, axes)
     return Segments(axes, rows, list(map(_as_int32, ids)))
 
 

@@ -37,32 +37,10 @@ from hlo_surgery.requests.leaves import (
 from hlo_surgery.requests.options import PlanningChoices, PlanningOptions, Way
 from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
-from hlo_surgery.statistics.derived import Statistic, Statistics, known_for, named
+from hlo_surgery.statistics.derived import Derived, Statistic, Statistics, known_for, named
 
-
-@dataclass(frozen=True)
-class Options:
-    """What `grad` and `rewrite` are asked, as they were asked it."""
-
-    batch: Sequence[Key]
-    in_axes: Any
-    statistics: Statistics
-    loss_reduction: str
-    on_mixing: str
-    is_real: Any
-    rows_per_example: int
-    segments: Any
-    planning: PlanningOptions
-    loss: Callable[[Any], Any] | None = None
-
-    def __post_init__(self) -> None:
-        """Raises ValueError or TypeError for what can be seen to be wrong before there are
-        arguments.
-        """
-        named(self.statistics)
-        check_words(self.loss_reduction, self.on_mixing)
-        check_segments(self.segments, self.in_axes, self.rows_per_example)
-        PlanningChoices(**self.planning)
+# Where something is in what a function returns.
+Pick = Callable[[Any], Any]
 
 
 class Call(NamedTuple):
@@ -111,17 +89,36 @@ class Asked:
     lowered: Lowered
     request: Request
     names: list[str]
-    known: Mapping[str, Statistic]
+    known: Mapping[str, Derived]
     numbers: Any
 
 
 @dataclass(frozen=True)
 class AskedFunction:
-    """A function that returns gradients, where these are in what it returns, and what is asked."""
+    """A function that returns gradients, and what is asked of it. `pick`, `loss`: where gradients
+    are, and the loss, in what it returns; the rest as `grad` and `rewrite` are asked it.
+    """
 
     given: Function
-    pick: Callable[[Any], Any]
-    options: Options
+    pick: Pick
+    batch: Sequence[Key]
+    in_axes: Any
+    asked_for: Statistics
+    loss_reduction: str
+    on_mixing: str
+    is_real: Any
+    rows_per_example: int
+    segments: Any
+    planning: PlanningOptions
+    loss: Pick | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError for what can be seen to be wrong before there are
+        arguments.
+        """
+        check_words(self.loss_reduction, self.on_mixing)
+        check_segments(self.segments, self.in_axes, self.rows_per_example)
+        PlanningChoices(**self.planning)
 
     @cached_property
     def fun(self) -> Function:
@@ -131,42 +128,40 @@ class AskedFunction:
     @cached_property
     def statistics(self) -> dict[str, Statistic]:
         """Sorted by name, as the leaves of a dict are."""
-        return dict(sorted(named(self.options.statistics).items()))
+        return dict(sorted(named(self.asked_for).items()))
 
     def each(self, of_statistics: Mapping[str, Any]) -> Any:
         """What there is of each statistic by its name; of the only one that was asked, itself."""
-        alone = isinstance(self.options.statistics, Statistic)
+        alone = isinstance(self.asked_for, Statistic)
         return next(iter(of_statistics.values())) if alone else of_statistics
 
     def call(self, pytrees: Any) -> Call:
         """A call with these arguments and keywords."""
-        flags = [] if self.options.is_real is None else [self._flag(*pytrees[0], **pytrees[1])]
+        flags = [] if self.is_real is None else [self._flag(*pytrees[0], **pytrees[1])]
         leaves, tree = jax.tree.flatten(pytrees)
         return Call(leaves, tree, flags, self._segments(*pytrees))
 
     def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
-        options = self.options
-        if options.segments is None:
+        if self.segments is None:
             return Segments({}, {}, ())
-        return segments_among(options.segments, args, kwargs, options.batch, self.fun)
+        given = arguments_by_key(args, kwargs)
+        return segments_among(self.segments(*args, **kwargs), given, self.batch, self.fun)
 
     def _flag(self, *args: Any, **kwargs: Any) -> Any:
-        return flags_among(self.options.is_real, args, kwargs)
+        return flags_among(self.is_real, args, kwargs)
 
     def example_axes(self, call: Call) -> Segments:
         """Example axis, or which ids, by number of the flat array argument."""
-        options = self.options
-        if options.segments is not None:
+        if self.segments is not None:
             return replace(call.segments, ids=())
-        axes = (options.batch, options.in_axes, options.rows_per_example)
-        args, kwargs = call.arguments
-        return Segments(leaf_axes(args, kwargs, *axes, self.fun), {}, ())
+        axes = (self.batch, self.in_axes, self.rows_per_example, self.fun)
+        return Segments(leaf_axes(arguments_by_key(*call.arguments), *axes), {}, ())
 
     def asked(self, call: Call, batch: Segments, shards: int, strategy: Way | None = None) -> Asked:
         """The function's own module, and what is asked of it with the examples on so many devices,
-        by a strategy other than the options have, if one is given.
+        by another strategy than is asked, if one is given.
         """
-        options, planning = self.options, self._planning(shards, strategy)
+        planning = self._planning(shards, strategy)
         platform = PlanningChoices(**planning).platform
         made = lower(self.fun, call.leaves, call.tree, platform, call.beside, silently=True)
         own, _ = numbered(made.result)
@@ -183,7 +178,7 @@ class AskedFunction:
         )
         known = {name: known_for(s, kinds) for name, s in self.statistics.items()}
         statistics = {name: grouped(s, numbers) for name, s in known.items()}
-        loss = None if options.loss is None else options.loss(own)
+        loss = None if self.loss is None else self.loss(own)
         if not isinstance(loss, int | None):
             raise ValueError(
                 "loss picks several outputs; it is one real number, as in loss=lambda outputs: "
@@ -191,10 +186,10 @@ class AskedFunction:
             )
         count = len(call.arrays) - len(call.beside)
         is_real = count if call.flags else None
-        how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
+        how = (self.loss_reduction, self.on_mixing, planning, loss, is_real)
         # What is lowered here has all that was traced of the loss, also what no output needs.
-        given: Any = {"pruned": made.pruned, "rows_per_example": options.rows_per_example}
-        if options.segments is not None:
+        given: Any = {"pruned": made.pruned, "rows_per_example": self.rows_per_example}
+        if self.segments is not None:
             ids = count + len(call.flags)
             given["segments"] = {number: ids + k for number, k in batch.rows.items()}
         request = make_request(made.module, batch.axes, statistics, picked, *how, **given)
@@ -204,7 +199,7 @@ class AskedFunction:
         return Asked(made, request, [name for name, _ in named], known, numbers)
 
     def _planning(self, shards: int, strategy: Way | None) -> PlanningOptions:
-        planning: PlanningOptions = {**self.options.planning, "shards": shards}
+        planning: PlanningOptions = {**self.planning, "shards": shards}
         if strategy is not None:
             planning |= {"strategy": strategy, "autotune": False}
         if planning.get("target") is None:

@@ -23,7 +23,7 @@ from hlo_surgery.passes.rewriting.analysed import Analysed, Roles
 from hlo_surgery.passes.rewriting.analysed import refused_outputs as undivided
 from hlo_surgery.plan import Plan
 from hlo_surgery.requests.gradient_outputs import is_inexact
-from hlo_surgery.requests.request import Request, private_statistics
+from hlo_surgery.requests.request import Request
 from hlo_surgery.wording import listing
 
 # Between here and the line that asked lie only these.
@@ -115,7 +115,7 @@ def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> N
     """A warning for each argument that a private statistic takes as known to everybody, and that
     has as many rows as there are examples, at the user's line; `names`: what the user calls them.
     """
-    private = private_statistics(request)
+    private = request.private
     unnamed = unnamed_rows(module, request) if private else []
     for number, name in enumerate(names):
         if number in unnamed:

@@ -9,7 +9,7 @@ import jax
 
 from hlo_surgery.frameworks.models import as_pytrees, refuse_torch
 from hlo_surgery.frameworks.nnx_models import update_models
-from hlo_surgery.lowered_function import among_devices, run_as_function, running_here, telling
+from hlo_surgery.lowered_function import among_devices, run_as_function, running_here
 from hlo_surgery.module import Module
 from hlo_surgery.plan import Plan
 from hlo_surgery.public_function import Function
@@ -24,12 +24,11 @@ from hlo_surgery.requests.leaves import (
 from hlo_surgery.requests.options import Way
 from hlo_surgery.requests.request import Request
 from hlo_surgery.requests.segments import Segments, check_ids
-from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call, Options
+from hlo_surgery.rewriting.asked_function import Asked, AskedFunction, Call
 from hlo_surgery.rewriting.autotune import ALWAYS, LARGEST, measured
-from hlo_surgery.rewriting.diagnostics import warn_of_unnamed
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.results import shardings_of, tree_of
-from hlo_surgery.statistics.derived import Derived
+from hlo_surgery.statistics.derived import Derived, named
 from hlo_surgery.statistics.weighted import Relation, sensitivity
 
 
@@ -84,11 +83,12 @@ class WithStatistics:
     `jax.jit` would trace.
     """
 
-    def __init__(self, fun: Function, pick: Callable[[Any], Any], options: Options) -> None:
-        self.asked_function = AskedFunction(fun, pick, options)
+    def __init__(self, asked_function: AskedFunction) -> None:
+        named(asked_function.asked_for)
+        self.asked_function = asked_function
         self._axes: dict[Any, Segments] = {}
         self._rewritten: dict[Any, Rewritten] = {}
-        self.__doc__ = getattr(fun, "__doc__", None)
+        self.__doc__ = getattr(asked_function.given, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
@@ -96,7 +96,7 @@ class WithStatistics:
         call = self.asked_function.call(pytrees)
         rewritten = self._lookup(call)
         for array in call.flags:
-            check_flags(self.asked_function.options.is_real, array)
+            check_flags(self.asked_function.is_real, array)
         if rewritten.size:
             check_ids(call.segments.ids, rewritten.size)
         (result, changed), statistics = rewritten.returned(self._run(rewritten, call))
@@ -104,7 +104,7 @@ class WithStatistics:
         return result, statistics
 
     def _run(self, rewritten: Rewritten, call: Call) -> Sequence[Any]:
-        with running_here(self.asked_function.options.planning.get("target")):
+        with running_here(self.asked_function.planning.get("target")):
             arrays = map(flat_array, [*call.arrays, *rewritten.closed_over])
             return run_as_function(rewritten.run, list(arrays))
 
@@ -158,7 +158,7 @@ class WithStatistics:
         return self.asked_function.asked_with_arrays(as_pytrees((args, kwargs)))
 
     def _lookup(self, call: Call) -> Rewritten:
-        planning, kinds = self.asked_function.options.planning, call.signature
+        planning, kinds = self.asked_function.planning, call.signature
         if kinds not in self._axes:
             refuse_torch(call.leaves)
             self._axes[kinds] = self.asked_function.example_axes(call)
@@ -202,19 +202,16 @@ class WithStatistics:
     ) -> Rewritten:
         asked = self.asked_function.asked(call, batch, shards, strategy)
         made, known, numbers = asked.lowered, asked.known, asked.numbers
-        warn_of_unnamed(made.module, asked.request, asked.names)
         module, more = rewritten(made.module, asked.request, asked.names)
         tree = jax.tree.structure(numbers)
         results = (
             made.result,
             self.asked_function.each({n: tree_of(s, tree) for n, s in known.items()}),
         )
-        fun = self.asked_function.fun
-        told = telling(fun, call.leaves, call.tree, made.calls) if made.calls else None
         placed = shardings_of(made.shardings, known, numbers)
         size = asked.request.size if batch.rows else 0
-        closed_over = [*made.closed_over, *more]
-        return Rewritten(module, results, closed_over, placed, numbers, made.mesh, told, size)
+        own = ([*made.closed_over, *more], placed, numbers, made.mesh, made.telling, size)
+        return Rewritten(module, results, *own)
 
 
 def _sensitivity(statistic: Derived, name: str, relation: Any, request: Request | None) -> Any:

@@ -16,7 +16,6 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import MEAN, MeanOf, Measure, PerExampleGradients
-from hlo_surgery.passes.normalise.calls import CallAxes
 from hlo_surgery.passes.normalise.out_of_scope import mesh_size
 from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
@@ -30,6 +29,7 @@ from hlo_surgery.passes.strategies.gradient_costs import (
 )
 from hlo_surgery.passes.terms.ragged import crossed
 from hlo_surgery.plan import OutputPlan, Plan
+from hlo_surgery.requests.declaring import CallAxes
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.options import PlanningOptions
 from hlo_surgery.requests.request import (
@@ -39,8 +39,6 @@ from hlo_surgery.requests.request import (
     Request,
     labels_of,
     make_request,
-    private_statistics,
-    reweights,
 )
 from hlo_surgery.rewriting.cache import cached
 from hlo_surgery.rewriting.diagnostics import (
@@ -52,7 +50,7 @@ from hlo_surgery.rewriting.diagnostics import (
 )
 from hlo_surgery.rewriting.predicted import program_seconds
 from hlo_surgery.rewriting.results import results, shared_by_real, staged
-from hlo_surgery.statistics.derived import Derived, Statistics, is_about_mean, measures_of
+from hlo_surgery.statistics.derived import Statistics
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
 
@@ -168,7 +166,6 @@ def rewrite_module(
             with contextlib.suppress(ValueError, TypeError):
                 _refuse_guess(unclear, original, requested(unclear.guess.outputs))
         raise
-    warn_of_unnamed(original, request, [f"argument {port.name}" for port in original.arguments])
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
@@ -198,9 +195,10 @@ def rewritten(
     """What was requested, and the traced values that statistics close over: the last arguments of
     the module. `names`: what the user calls the first arguments, if not as the module does.
     """
-    outputs = [port.name for port in original.outputs]
-    asked = [request, request.planning.device, outputs]
-    code, plan = cached(original.code, asked, lambda code: _rewrite(code, request, outputs))
+    called = names or [f"argument {port.name}" for port in original.arguments]
+    warn_of_unnamed(original, request, called)
+    asked = [request, request.planning.device]
+    code, plan = cached(original.code, asked, lambda code: _rewrite(code, request))
     warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
@@ -229,12 +227,13 @@ def explain_module(
     return plan
 
 
-def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
+def _rewrite(code: mlir.Module, request: Request) -> Plan:
     """The six steps, on the module in place: 1 and 2 are `analyse`, 3 to 5 are `_computed`, and
     `finished` makes main return the results.
     """
-    measures = [m for statistic in request.statistics.values() for m in measures_of(statistic)]
-    module = analyse(code, roles_of(request), names, reweights(request), measures)
+    names = request.outputs
+    measures = [m for statistic in request.statistics.values() for m in statistic.measures]
+    module = analyse(code, roles_of(request), names, request.takes_sums, measures)
     _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
@@ -243,11 +242,11 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     unsaid, device = unmarked(module, request), request.planning.device
     # On other devices it was not held against what programs take.
     seconds = program_seconds(module.block, device) if device.name == "cpu" else None
-    answers, made = _computed(module, request, names)
-    finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
+    answers, made = _computed(module, request)
+    finished(module, [answer.gradient for answer in answers], made, _labels(request))
     data = tuple(dict.fromkeys(module.axes.data.values()))
     plans = tuple(
-        _by_statistic(output_plan(names[number], answer, reweights(request)), request)
+        _by_statistic(output_plan(names[number], answer, request.takes_sums), request)
         for number, answer in zip(request.gradients, answers, strict=False)
     )
     loss = next((names[number] for number in request.losses), "")
@@ -266,9 +265,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     )
 
 
-def _computed(
-    module: Analysed, request: Request, names: Sequence[str]
-) -> tuple[list[Answer], list[Value]]:
+def _computed(module: Analysed, request: Request) -> tuple[list[Answer], list[Value]]:
     """What was chosen for each gradient, and loss, and the values of all statistics. What makes
     these of the measures, `results`, is called back while the new code is traced.
     """
@@ -278,22 +275,24 @@ def _computed(
         request.examples,
         request.planning.device,
         request.planning,
-        reweights(request),
+        request.takes_sums,
         len(request.gradients),
         request.closed_over,
         _asked_by(request),
         platform=request.planning.platform,
         devices=mesh_size(module.code),
     )
-    finish, by_step = partial(results, request), staged(request, names)
-    return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)
+    finish, by_step = partial(results, request), staged(request)
+    return statistics_of_outputs(
+        module, request.outputs, [*measures, *losses], asking, finish, by_step
+    )
 
 
 def _measures(request: Request) -> list[Measure]:
     """What all statistics are made of, each once. TypeError where a phi is not elementwise."""
     statistics = request.statistics.values()
-    told = [MEAN] if request.is_real is not None and any(map(is_about_mean, statistics)) else []
-    measures = list(dict.fromkeys([*(m for s in statistics for m in measures_of(s)), *told]))
+    told = [MEAN] if request.is_real is not None and any(s.about_mean for s in statistics) else []
+    measures = list(dict.fromkeys([*(m for s in statistics for m in s.measures), *told]))
     for measure in measures:
         if isinstance(measure, MeanOf) and measure.is_given:
             check_each_element(measure.phi)
@@ -302,29 +301,28 @@ def _measures(request: Request) -> list[Measure]:
 
 def _asked_by(request: Request) -> dict[Measure, list[str]]:
     """The statistics that are made of each measure, by name."""
-    pairs = [(m, name) for name, s in request.statistics.items() for m in measures_of(s)]
+    pairs = [(m, name) for name, s in request.statistics.items() for m in s.measures]
     return {measure: [name for m, name in pairs if m == measure] for measure, _ in pairs}
 
 
-def _labels(request: Request, names: Sequence[str]) -> list[str]:
+def _labels(request: Request) -> list[str]:
     pairs = request.statistics.items()
-    return [label for name, s in pairs for label in labels_of(name, s, request, names)]
+    return [label for name, s in pairs for label in labels_of(name, s, request)]
 
 
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     """The plan with the strategies of each statistic in place of those of its measures."""
     strategies: dict[str, str] = {}
     for name, statistic in request.statistics.items():
-        taken = [plan.strategies[measure] for measure in measures_of(statistic)]
-        if isinstance(statistic, Derived):
-            taken += ["reweight"] * statistic.reweights + ["loop"] * statistic.wholes
+        taken = [plan.strategies[measure] for measure in statistic.measures]
+        taken += ["reweight"] * statistic.reweights + ["loop"] * statistic.wholes
         strategies[name] = " + ".join(dict.fromkeys(taken)) or "lift"
     return replace(plan, strategies=strategies)
 
 
 def _refuse_unprotected(module: Analysed, request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private, data = private_statistics(request), module.axes.data
+    private, data = request.private, module.axes.data
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "

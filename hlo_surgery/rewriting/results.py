@@ -12,7 +12,6 @@ from jax import Array
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.measures.measures import PerExampleGradients
 from hlo_surgery.passes.measures.moments import nan_where
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
@@ -21,35 +20,30 @@ from hlo_surgery.requests.groups import groups_tree
 from hlo_surgery.requests.request import (
     Request,
     labels_of,
-    private_statistics,
-    takes_sums,
 )
-from hlo_surgery.statistics.derived import Derived, Statistic, parts_of, results_of
+from hlo_surgery.statistics.derived import Derived, parts_of, results_of
 
 
-def tree_of(statistic: Statistic, gradient: Any) -> Any:
+def tree_of(statistic: Derived, gradient: Any) -> Any:
     """A tree like a statistic's result."""
-    fields = parts_of(statistic)
     tree, leaf = gradient, ""
-    if isinstance(statistic, Derived):
-        leaf = statistic.parts(*[""] * len(fields)) if statistic.parts else ""
-        if statistic.like == "own":
-            tree = jax.tree.structure(statistic.returns)
-        if statistic.like == "group" and statistic.per == "global":
-            return leaf
-        if statistic.like == "group" and statistic.per != "parameter":
-            tree = jax.tree.structure(groups_tree(statistic.name, statistic.per))
+    if statistic.parts:
+        leaf = statistic.parts(*[""] * len(parts_of(statistic)))
+    if statistic.like == "own":
+        tree = jax.tree.structure(statistic.returns)
+    if statistic.like == "group" and statistic.per == "global":
+        return leaf
+    if statistic.like == "group" and statistic.per != "parameter":
+        tree = jax.tree.structure(groups_tree(statistic.name, statistic.per))
     return jax.tree.unflatten(tree, [leaf] * tree.num_leaves)
 
 
-def shardings_of(
-    own: Sequence[Any], statistics: Mapping[str, Statistic], numbers: Any
-) -> list[Any]:
+def shardings_of(own: Sequence[Any], statistics: Mapping[str, Derived], numbers: Any) -> list[Any]:
     """Of all outputs: what is like the gradient lies as it does."""
     of_gradient = [own[number] for number in jax.tree.leaves(numbers)]
     found = list(own)
     for s in statistics.values():
-        alike = not isinstance(s, Derived) or (s.like == "gradient" and not s.parts)
+        alike = s.like == "gradient" and not s.parts
         count = len(jax.tree.leaves(tree_of(s, jax.tree.structure(numbers))))
         found += of_gradient if alike else [None] * count
     return found
@@ -67,15 +61,13 @@ def results(request: Request, found: Measurements) -> list[Array]:
     return _in_order(request, found, {})
 
 
-def staged(request: Request, names: Sequence[str]) -> Staged:
+def staged(request: Request) -> Staged:
     """The same where microbatches are added up: what needs sums with weights is made of each, if
     that of the batch is made of those of its parts.
     """
-    reweighting = {
-        n: s for n, s in request.statistics.items() if isinstance(s, Derived) and takes_sums(s)
-    }
+    reweighting = {n: s for n, s in request.statistics.items() if s.takes_sums}
     inside = {n: s for n, s in reweighting.items() if s.joins}
-    counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
+    counts = {n: len(labels_of(n, s, request)) for n, s in inside.items()}
     known = [join for n, s in inside.items() if (join := s.joins) for _ in range(counts[n])]
 
     def of_step(found: Measurements) -> list[Array]:
@@ -112,15 +104,13 @@ def _in_order(
     return [nan_where(jnp.isnan(found.count), x) for x in arrays]
 
 
-def _apart(statistic: Statistic, array: jax.Array, found: Measurements) -> jax.Array:
+def _apart(statistic: Derived, array: jax.Array, found: Measurements) -> jax.Array:
     """NaN in place of what examples that meet others make: their rows, or else all."""
     if found.examples.crossed is None:
         return array
-    by_example = isinstance(statistic, PerExampleGradients) or (
-        isinstance(statistic, Derived) and statistic.by_example
-    )
-    crossed = found.crossed()
-    wrong = jnp.expand_dims(crossed, range(1, array.ndim)) if by_example else jnp.any(crossed)
+    wrong = found.crossed()
+    by_example = statistic.by_example
+    wrong = jnp.expand_dims(wrong, range(1, array.ndim)) if by_example else jnp.any(wrong)
     return nan_where(wrong, array)
 
 
@@ -130,7 +120,7 @@ def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
     What a loop has lifted does not tell, nor what no op is on the way to: these are asked of the
     module (`pipeline`).
     """
-    private = private_statistics(request)
+    private = request.private
     if not private or request.real is None or request.size == 1:
         return
     slices = [found.chosen[i].task.sliced for i in range(len(request.gradients))]

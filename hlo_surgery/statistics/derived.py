@@ -15,7 +15,7 @@ Found: what statistics are combined of, as measured, or by definition where that
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,9 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import keystr
 
-from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
+from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.wording import integer_of
 
 Number = float | Array
@@ -39,16 +39,6 @@ class Bound(NamedTuple):
 
     max_norm: Number
     is_mean: bool
-
-
-def known(statistic: str, name: str, value: Any) -> Any:
-    """The value, if it is not traced; else TypeError."""
-    if isinstance(value, Tracer):
-        raise TypeError(
-            f"{statistic} takes a {name} that is known when it is traced; mark it static for "
-            "jax.jit"
-        )
-    return value
 
 
 def as_float(value: Any) -> float:
@@ -151,66 +141,8 @@ def _told(paths: list[Path]) -> str:
     return ", ".join([*shown, *more]) or "nothing"
 
 
-class Found(Protocol):
-    """What has been computed of the examples' gradients, one entry for each gradient output."""
-
-    @property
-    def size(self) -> int:
-        """B."""
-        ...
-
-    @property
-    def count(self) -> Any:
-        """How many of the examples are real, a number or a traced one; 1 where none is."""
-        ...
-
-    def of(self, measure: Measure) -> list[jax.Array]:
-        """A measure of each output."""
-        ...
-
-    def mean(self) -> list[jax.Array]:
-        """The mean of the examples' gradients, for a statistic that is `about_mean`."""
-        ...
-
-    def weighted(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
-        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not
-        `finite` are left out.
-        """
-        ...
-
-    def weighted_squares(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
-        """The sum over b of |w_b g_b|**2, with weights as in `weighted`."""
-        ...
-
-    def summed(self, function: Callable[[list[jax.Array]], Any]) -> Any:
-        """The sum over b of a function of all gradients of one example, a list in the order of the
-        outputs; the function's arrays, each summed.
-        """
-        ...
-
-    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction like it, [B]; with m of
-        them, [m, *], [B, m].
-        """
-        ...
-
-    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
-        """The mean over b of (P' g_b Q)**2, with P and Q of each output."""
-        ...
-
-    def losses(self) -> jax.Array:
-        """Each example's own loss, [B]."""
-        ...
-
-    def crossed(self) -> jax.Array:
-        """Which examples meet others as the program runs, [B]."""
-        ...
-
-
+# What has been computed of the examples' gradients, one entry for each gradient output.
+Found = Measurements
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or
 # position.
 Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
@@ -247,7 +179,8 @@ class Derived:
     else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
     itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`. `by_example`:
-    each of its arrays has a row for each example, which rests on that one alone.
+    each of its arrays has a row for each example, which rests on that one alone. `is_measure`: it
+    is a measure as that is measured.
     """
 
     name: str
@@ -268,6 +201,12 @@ class Derived:
     of_tree: Callable[[Any], "Derived"] | None = None
     parts: type[Any] | None = None
     by_example: bool = False
+    is_measure: bool = False
+
+    @property
+    def takes_sums(self) -> bool:
+        """Whether it takes sums of gradients with weights, or of functions of whole ones."""
+        return self.reweights or self.wholes
 
     def __repr__(self) -> str:
         return self.name
@@ -285,21 +224,15 @@ Statistic = MeanOf | PerExampleGradients | Derived
 Statistics = Statistic | Mapping[str, Statistic]
 
 
-def known_for(statistic: Statistic, gradient: Any) -> Statistic:
-    """The statistic of a gradient, a pytree of `jax.ShapeDtypeStruct`, whose tree it may take."""
-    if isinstance(statistic, Derived) and statistic.of_tree is not None:
-        return statistic.of_tree(gradient)
-    return statistic
-
-
-def measures_of(statistic: Statistic) -> tuple[Measure, ...]:
-    """What has to be computed of each gradient output for a statistic."""
-    return statistic.measures if isinstance(statistic, Derived) else (statistic,)
-
-
-def is_about_mean(statistic: Statistic) -> bool:
-    """Whether a statistic takes the mean gradient."""
-    return isinstance(statistic, Derived) and statistic.about_mean
+def known_for(statistic: Statistic, gradient: Any) -> Derived:
+    """The statistic of a gradient, a pytree of `jax.ShapeDtypeStruct`, whose tree it may take; a
+    measure as what is derived of that alone.
+    """
+    if isinstance(statistic, Derived):
+        return statistic.of_tree(gradient) if statistic.of_tree else statistic
+    each = isinstance(statistic, PerExampleGradients)
+    kind: Any = {"by_example": each, "is_measure": True}
+    return Derived(statistic.name, lambda found, _: found.of(statistic), (statistic,), **kind)
 
 
 def parts_of(statistic: Statistic) -> tuple[str, ...]:
@@ -308,12 +241,10 @@ def parts_of(statistic: Statistic) -> tuple[str, ...]:
     return () if parts is None else parts._fields
 
 
-def results_of(statistic: Statistic, found: Any, groups: Groups) -> Arrays:
+def results_of(statistic: Derived, found: Any, groups: Groups) -> Arrays:
     """The arrays of a statistic, from the measures of all gradient outputs. TypeError where it
     takes what it has not said that it takes.
     """
-    if not isinstance(statistic, Derived):
-        return found.of(statistic)
     return list(statistic.combine(cast(Any, _Declared(statistic, found)), groups))
 
 

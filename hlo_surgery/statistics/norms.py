@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 
 from hlo_surgery.estimators import NoiseScale
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
@@ -23,7 +24,6 @@ from hlo_surgery.statistics.derived import (
     Per,
     as_float,
     called,
-    known,
     leaves_like,
 )
 from hlo_surgery.statistics.weighted import NORMS, group_grams, group_norms, group_sums
@@ -45,7 +45,11 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     >>> norms().name, norms("parameter", ord=1).name
     ('norms', "norms('parameter', ord=1)")
     """
-    if not as_float(known("norms", "ord", ord)) > 0:
+    if isinstance(ord, Tracer):
+        raise TypeError(
+            "norms takes a ord that is known when it is traced; mark it static for jax.jit"
+        )
+    if not as_float(ord) > 0:
         raise ValueError(f"norms takes ord > 0, such as 1, 2 or float('inf'), not {ord!r}")
     measure = Norms(ord)
     name = called("norms", per, *([] if ord == 2 else [f"ord={ord}"]))

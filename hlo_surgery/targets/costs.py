@@ -11,7 +11,7 @@ from hlo_surgery.module import Source
 from hlo_surgery.requests.options import roofline
 from hlo_surgery.targets.executed import flops, moved_bytes
 from hlo_surgery.targets.live_memory import Step, staircase
-from hlo_surgery.targets.program import Program, parse
+from hlo_surgery.targets.program import parse
 from hlo_surgery.targets.target import Target, compile_for, find_target
 from hlo_surgery.targets.times import (
     collectives,
@@ -100,7 +100,7 @@ def cost_of(executable: Compiled, target: str | Target | None = None) -> Cost:
     program, memory = parse(executable.as_text() or ""), cast(Any, executable.memory_analysis())
     device, runs, steps = roofline(target.kind), list(executed(program)), tuple(staircase(program))
     unknown = sum(run.unknown for run in runs)
-    computed, moved = (None, None) if unknown else _work(program, runs)
+    computed, moved = (None, None) if unknown else _work(runs)
     clock = CLOCKS.get(target.kind)
     if all(run.instruction.estimated_cycles is None for run in runs):
         clock = None
@@ -128,9 +128,9 @@ def cost_of(executable: Compiled, target: str | Target | None = None) -> Cost:
         roofline_seconds=seconds,
         estimated_cycles=cycles,
         estimated_seconds=cycles / clock if cycles is not None and clock else None,
-        without_estimate=without_estimate(program, runs) if clock else {},
+        without_estimate=without_estimate(runs) if clock else {},
         unknown_loops=unknown,
-        collectives=collectives(program, runs),
+        collectives=collectives(runs),
         staircase=steps,
         kernels=launched,
     )
@@ -151,8 +151,8 @@ def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
     )
 
 
-def _work(program: Program, runs: Sequence[Executed]) -> tuple[int, int]:
+def _work(runs: Sequence[Executed]) -> tuple[int, int]:
     """FLOPs, and bytes to and from main memory, where all trip counts are known."""
-    each = [(run.times or 0, (program, run.computation, run.instruction)) for run in runs]
-    computed, moved = (sum(n * of(*run) for n, run in each) for of in (flops, moved_bytes))
+    each = [(run.times or 0, run.instruction) for run in runs]
+    computed, moved = (sum(n * of(one) for n, one in each) for of in (flops, moved_bytes))
     return computed, moved

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from hlo_surgery.targets.program import Array, Computation, Instruction, Program, Shape, arrays
+from hlo_surgery.targets.program import Array, Computation, Instruction, Shape, arrays
 
 Dims = Sequence[int]
 # What writes into its first operand, and which operand it writes.
 UPDATES = {"dynamic-update-slice": 1, "scatter": -1}
 
 
-def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
+def in_place(instruction: Instruction) -> dict[int, int]:
     """The operand that each result is written over, both from 0; a result of none is left out.
 
     The compiler for TPU says so in its own words, others by an attribute, or not at all where a
@@ -47,7 +47,7 @@ def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
         return {int(result or 0): int(operand) for result, operand in pairs}
     if instruction.opcode in UPDATES:
         return {0: 0}
-    return dict(_written(program.inside(instruction))) if instruction.opcode == "fusion" else {}
+    return dict(_written(instruction.inside())) if instruction.opcode == "fusion" else {}
 
 
 def _integers(text: str) -> list[int]:
@@ -56,22 +56,21 @@ def _integers(text: str) -> list[int]:
 
 def _written(fused: Computation) -> Iterator[tuple[int, int]]:
     """The parameters of a fusion that its results update."""
-    for place, root in enumerate(origin(fused, name) for name in _results(fused)):
+    for place, root in enumerate(map(origin, _results(fused))):
         if root.opcode in UPDATES:
-            written = origin(fused, root.operands[0])
+            written = origin(root.operands[0])
             if written.opcode == "parameter":
                 yield place, int(written.argument)
 
 
-def _results(fused: Computation) -> Sequence[str]:
-    return fused.root.operands if fused.root.opcode == "tuple" else [fused.root.name]
+def _results(fused: Computation) -> Sequence[Instruction]:
+    return fused.root.operands if fused.root.opcode == "tuple" else [fused.root]
 
 
-def origin(computation: Computation, name: str) -> Instruction:
-    """The instruction whose value bears this name, behind bitcasts."""
-    instruction = computation.named[name]
+def origin(instruction: Instruction) -> Instruction:
+    """What makes its value, behind bitcasts."""
     while instruction.opcode == "bitcast":
-        instruction = computation.named[instruction.operands[0]]
+        instruction = instruction.operands[0]
     return instruction
 
 
@@ -86,31 +85,29 @@ REDUCTIONS = (
 )
 
 
-def flops(program: Program, computation: Computation, instruction: Instruction) -> int:
+def flops(instruction: Instruction) -> int:
     """The FLOPs of one run; none for what a loop or a call runs, nor for custom calls but GPUs'
     contractions and convolutions.
     """
-    operands = [computation.named[name].shape for name in instruction.operands]
-    given = [array.dims for shape in operands for array in arrays(shape)]
+    given = [array.dims for each in instruction.operands for array in arrays(each.shape)]
     made = next((array.dims for array in arrays(instruction.shape)), ())
     elements, opcode = math.prod(made), instruction.opcode
     if opcode == "fusion":
-        return _flops_inside(program, program.inside(instruction))
+        return _flops_inside(instruction)
     if opcode == "dot":
         return _contraction(made, given[0], _sizes(instruction.text, "lhs_contracting_dims"))
     if opcode == "convolution":
         return _convolution(instruction, given[0], given[1], made)
     if opcode in REDUCTIONS:
-        reducer = program.computations.get(instruction.called("to_apply") or "")
-        once = _flops_inside(program, reducer) if reducer else 0
+        once = _flops_inside(instruction) if instruction.called("to_apply") else 0
         return _applications(instruction, given, elements) * once
     if opcode == "custom-call":
         return _custom_call(instruction, given, made)
     return elements if opcode in ELEMENTWISE else 0
 
 
-def _flops_inside(program: Program, inside: Computation) -> int:
-    return sum(flops(program, inside, each) for each in inside.instructions)
+def _flops_inside(instruction: Instruction) -> int:
+    return sum(map(flops, instruction.inside().instructions))
 
 
 def call_target(instruction: Instruction) -> str:
@@ -215,7 +212,7 @@ def moves_nothing(instruction: Instruction) -> bool:
     return instruction.opcode in FREE or instruction.opcode.endswith(("-done", "-update"))
 
 
-def moved_bytes(program: Program, computation: Computation, instruction: Instruction) -> int:
+def moved_bytes(instruction: Instruction) -> int:
     """The bytes of one run; none for what a loop or a call runs."""
     opcode, shape = instruction.opcode, instruction.shape
     if moves_nothing(instruction):
@@ -223,21 +220,21 @@ def moved_bytes(program: Program, computation: Computation, instruction: Instruc
     if opcode in COPIES:
         target, source = copied(instruction)
         return target.bytes * [target.space, source.space].count(MAIN)
-    operands = [computation.named[name].shape for name in instruction.operands]
+    operands = [each.shape for each in instruction.operands]
     if opcode == "fusion":
-        inside = program.inside(instruction)
+        inside = instruction.inside()
         given = zip(inside.parameters, operands, strict=True)
         read = sum(_read_inside(inside, each, operand) for each, operand in given)
-        names = _results(inside)
-        made = [shape] if isinstance(shape, Array) or len(names) == 1 else shape
-        return read + sum(_made(inside, *each) for each in zip(names, made, strict=True))
+        results = _results(inside)
+        made = [shape] if isinstance(shape, Array) or len(results) == 1 else shape
+        return read + sum(map(_made, results, made))
     if not isinstance(shape, Array):
         if opcode.endswith("-start") and opcode != "all-reduce-start":
             shape = shape[1]  # behind the operands
         elif library(instruction):
             shape = shape[:-1]  # a workspace, of which it is not known how much is used
     read = sum(_read(instruction, *each) for each in enumerate(operands))
-    return read + _made(computation, instruction.name, shape)
+    return read + _made(instruction, shape)
 
 
 def copied(start: Instruction) -> tuple[Array, Array]:
@@ -265,21 +262,21 @@ def _read(reader: Instruction, place: int, operand: Shape) -> int:
 
 def _read_inside(fused: Computation, parameter: Instruction, operand: Shape) -> int:
     """What a fusion reads of one operand, by those that use it."""
-    names, parts = [parameter.name], 0
-    for name in names:
-        for user in fused.users.get(name, []):
+    alike, parts = [parameter], 0
+    for one in alike:
+        for user in fused.users.get(one, []):
             if user.opcode == "bitcast":
-                names.append(user.name)
+                alike.append(user)
             else:
-                places = [i for i, used in enumerate(user.operands) if used == name]
+                places = [i for i, used in enumerate(user.operands) if used is one]
                 parts += sum(_read(user, i, operand) for i in places)
     return min(_main_bytes(operand), parts)
 
 
-def _made(computation: Computation, name: str, shape: Shape) -> int:
+def _made(instruction: Instruction, shape: Shape) -> int:
     """What is written for a result; where one is scattered into, the part is read before."""
-    maker, whole = origin(computation, name), _main_bytes(shape)
+    maker, whole = origin(instruction), _main_bytes(shape)
     if maker.opcode not in UPDATES or not whole:
         return whole
-    part = _part(computation.named[maker.operands[UPDATES[maker.opcode]]].shape)
+    part = _part(maker.operands[UPDATES[maker.opcode]].shape)
     return 2 * part if maker.opcode == "scatter" else part

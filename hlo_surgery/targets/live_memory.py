@@ -45,7 +45,7 @@ def staircase(program: Program) -> list[Step]:
     >>> [(step.instruction, step.bytes) for step in staircase(program)]
     [('x', 24), ('y', 36), ('z', 36)]
     """
-    walk = _Walk(program)
+    walk = _Walk()
     arguments = [walk.make(parameter.shape) for parameter in program.entry.parameters]
     result = walk.through(program.entry, arguments)
     for index, number in program.aliases.items():
@@ -76,8 +76,8 @@ def _element(value: Value, index: int) -> Value:
 class _Walk:
     """What was met: instructions in turn, and each buffer's size, first and last step."""
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.steps, self.sizes = program, list[str](), list[int]()
+    def __init__(self) -> None:
+        self.steps, self.sizes = list[str](), list[int]()
         self.spans, self.joined = list[tuple[int, int]](), dict[int, int]()
 
     def make(self, shape: Shape, held: bool = True) -> Value:
@@ -120,33 +120,33 @@ class _Walk:
 
     def through(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """Run through a computation; its arguments are where they lie outside."""
-        values = {p.name: value for p, value in zip(computation.parameters, arguments, strict=True)}
+        values = dict(zip(computation.parameters, arguments, strict=True))
         for each in computation.instructions:
             if each.opcode != "parameter":
-                operands = [values[name] for name in each.operands]
+                operands = [values[operand] for operand in each.operands]
                 renamed = _renamed(each, operands)
-                values[each.name] = self._run(each, operands) if renamed is None else renamed
+                values[each] = self._run(each, operands) if renamed is None else renamed
             self.steps.append(each.name)
-        return values[computation.root.name]
+        return values[computation.root]
 
     def _run(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
         opcode = instruction.opcode
         for operand in operands:
             self.use(operand)
         if opcode == "while":
-            self.through(self.program.inside(instruction, "condition"), operands)
-            result = self.through(self.program.inside(instruction, "body"), operands)
+            self.through(instruction.inside("condition"), operands)
+            result = self.through(instruction.inside("body"), operands)
             self.use(result)
             return self.join(operands[0], result)
         if opcode == "call":
-            return self.through(self.program.inside(instruction), operands)
+            return self.through(instruction.inside(), operands)
         made = self.make(instruction.shape, opcode not in NO_MEMORY)
         if opcode == "conditional":
             names = [
                 n for role, n in instruction.calls if role.endswith(("computation", "computations"))
             ]
             for name, operand in zip(names, operands[1:], strict=True):
-                self.join(made, self.through(self.program.computations[name], [operand]))
+                self.join(made, self.through(instruction.known[name], [operand]))
         elif opcode.endswith(("-start", "-update")) and opcode != "all-reduce-start":
             # It returns its operands as well, a copy's behind its result. One that takes them later
             # (an update) begins with the start that it continues.
@@ -160,7 +160,7 @@ class _Walk:
     def _write_in_place(
         self, instruction: Instruction, operands: Sequence[Value], results: Sequence[int]
     ) -> None:
-        for result, operand in in_place(instruction, self.program).items():
+        for result, operand in in_place(instruction).items():
             one, two = results[result], operands[operand]
             if isinstance(two, int) and self.sizes[one] == self.sizes[self.find(two)]:
                 self.join(two, one)

@@ -1,7 +1,7 @@
 """Scheduled HLO: a compiled module's text as computations of instructions in the order they run in.
 
 %y = f32[4,256]{1,0:T(4,128)} negate(%x)
-    =>  Instruction("y", Array("f32", (4, 256), 4096, 0), "negate", ("x",))
+    =>  Instruction("y", Array("f32", (4, 256), 4096, 0), "negate", (x,))
 
 Shapes in HLO text: tuples, and arrays with their layouts, and so their bytes and memory.
 
@@ -102,17 +102,20 @@ BLOCK = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Instruction:
-    """One instruction. `calls`: computations by role; `text`: what stands behind the operands."""
+    """One instruction. `calls`: the names of computations by role, `known` all of these;
+    `text`: what stands behind the operands.
+    """
 
     name: str
     shape: Shape
     opcode: str
-    operands: tuple[str, ...]
+    operands: tuple["Instruction", ...]
     argument: str
     calls: tuple[tuple[str, str], ...]
     text: str
+    known: Mapping[str, "Computation"]
 
     @property
     def estimated_cycles(self) -> int | None:
@@ -123,6 +126,10 @@ class Instruction:
     def called(self, role: str = "calls") -> str | None:
         """The computation of one role."""
         return next((name for given, name in self.calls if given == role), None)
+
+    def inside(self, role: str = "calls") -> "Computation":
+        """What it runs."""
+        return self.known[self.called(role) or self.called("to_apply") or ""]
 
     def option(self, name: str) -> str:
         """What stands behind `name=`, or ""."""
@@ -144,17 +151,12 @@ class Computation:
     root: Instruction
 
     @cached_property
-    def named(self) -> dict[str, Instruction]:
-        """The instructions by name."""
-        return {each.name: each for each in self.instructions}
-
-    @cached_property
-    def users(self) -> dict[str, list[Instruction]]:
-        """By name, the instructions that take an instruction's value."""
-        users: dict[str, list[Instruction]] = {}
+    def users(self) -> dict[Instruction, list[Instruction]]:
+        """The instructions that take an instruction's value."""
+        users: dict[Instruction, list[Instruction]] = {}
         for each in self.instructions:
-            for name in dict.fromkeys(each.operands):
-                users.setdefault(name, []).append(each)
+            for operand in dict.fromkeys(each.operands):
+                users.setdefault(operand, []).append(each)
         return users
 
     @property
@@ -172,12 +174,7 @@ class Program:
     """
 
     entry: Computation
-    computations: Mapping[str, Computation]
     aliases: Mapping[tuple[int, ...], int]
-
-    def inside(self, instruction: Instruction, role: str = "calls") -> Computation:
-        """What an instruction runs."""
-        return self.computations[instruction.called(role) or instruction.called("to_apply") or ""]
 
 
 def parse(text: str) -> Program:
@@ -194,35 +191,43 @@ def parse(text: str) -> Program:
     header = text.split("\n", 1)[0]
     if not header.startswith("HloModule") or "is_scheduled=true" not in header:
         raise ValueError("this is no text of a scheduled HLO module")
-    found = list(map(_computation, BLOCK.finditer(text)))
-    entries = [computation for is_entry, computation in found if is_entry]
+    known: dict[str, Computation] = {}
+    entries = list[Computation]()
+    for block in BLOCK.finditer(text):
+        made = known[block["name"]] = _computation(block, known)
+        entries += [made] if block["entry"] else []
     if not entries:
         raise ValueError("this HLO module has no entry computation")
-    computations = {computation.name: computation for _, computation in found}
-    return Program(entries[-1], computations, _aliases(header))
+    return Program(entries[-1], _aliases(header))
 
 
-def _computation(block: re.Match[str]) -> tuple[bool, Computation]:
-    """Whether it is the entry, and it."""
+def _computation(block: re.Match[str], known: Mapping[str, Computation]) -> Computation:
     lines = [line for line in map(LINE.match, block["body"].splitlines()) if line]
-    instructions = tuple(map(_instruction, lines))
-    roots = [made for made, line in zip(instructions, lines, strict=True) if line["root"]]
+    named: dict[str, Instruction] = {}
+    for line in lines:
+        named[line["name"]] = _instruction(line, named, known)
+    roots = [named[line["name"]] for line in lines if line["root"]]
     if not roots:
         raise ValueError(f"the computation {block['name']} has no root")
-    return bool(block["entry"]), Computation(block["name"], instructions, roots[0])
+    return Computation(block["name"], tuple(named.values()), roots[0])
 
 
-def _instruction(line: re.Match[str]) -> Instruction:
+def _instruction(
+    line: re.Match[str], before: Mapping[str, Instruction], known: Mapping[str, Computation]
+) -> Instruction:
+    """`before`: those of its computation that are scheduled before it, by name."""
     rest = line["rest"]
     end = _closing(rest) if rest.startswith("(") else rest.index(" ")
     shape, (opcode, rest) = rest[:end], rest[end:].lstrip().split("(", 1)
     end = _closing(f"({rest}") - 1
     argument, text = rest[: end - 1], rest[end:]
-    operands = tuple(re.findall(r"%([\w.\-]+)", argument)) if opcode != "constant" else ()
+    names = re.findall(r"%([\w.\-]+)", argument) if opcode != "constant" else []
+    operands = tuple(before[name] for name in names)
     lists = CALL_LISTS.findall(text)
     several = [(role, name) for role, names in lists for name in NAME.findall(names)]
     calls = (*CALLS.findall(text), *several)
-    return Instruction(line["name"], parse_shape(shape), opcode, operands, argument, calls, text)
+    made = (line["name"], parse_shape(shape), opcode, operands, argument, calls, text)
+    return Instruction(*made, known)
 
 
 def _closing(text: str) -> int:

@@ -26,7 +26,7 @@ from hlo_surgery.targets.executed import (
     moved_bytes,
     moves_nothing,
 )
-from hlo_surgery.targets.program import Array, Computation, Instruction, Program, arrays
+from hlo_surgery.targets.program import Array, Instruction, Program, arrays
 from hlo_surgery.targets.trip_counts import Block, Counts, Executed, entry, summed
 
 COLLECTIVES = (
@@ -35,14 +35,14 @@ COLLECTIVES = (
 )
 
 
-def collectives(program: Program, runs: Iterable[Executed]) -> Counts:
+def collectives(runs: Iterable[Executed]) -> Counts:
     """The runs of each kind, None if unknown.
 
     One that is spread over several fusions, as on TPU, is known by its channel.
     """
     times = dict[tuple[str, str], int | None]()
     for run in runs:
-        for each in _parts(program, run.instruction):
+        for each in _parts(run.instruction):
             kind = each.opcode.removesuffix("-start")
             if kind in COLLECTIVES:
                 times[kind, each.option("channel_id") or each.name] = run.times
@@ -64,9 +64,9 @@ def seconds_at_peak(program: Program, device: Roofline, branch: Branch = max) ->
 
     def seconds(block: Block) -> float:
         total = 0.0
-        for each, inside in block.runs:
+        for each, inside in block:
             if is_kernel(each):
-                total += kernel_seconds(program, block.computation, each, device)
+                total += kernel_seconds(each, device)
             inner = [(rounds or 0) * seconds(own) for own, rounds in inside]
             total += branch(inner) if each.opcode == "conditional" else sum(inner)
         return total
@@ -74,42 +74,37 @@ def seconds_at_peak(program: Program, device: Roofline, branch: Branch = max) ->
     return seconds(entry(program))
 
 
-def kernel_seconds(
-    program: Program, computation: Computation, instruction: Instruction, device: Roofline
-) -> float:
+def kernel_seconds(instruction: Instruction, device: Roofline) -> float:
     """The least time of one run."""
-    vector, seconds = flops(program, computation, instruction), 0.0
-    for inside, each in contractions(program, computation, instruction):
-        made = flops(program, inside, each)
+    vector, seconds = flops(instruction), 0.0
+    for each in contractions(instruction):
+        made = flops(each)
         vector -= made
-        seconds += made / contraction_rate(inside, each, device)
-    moved = moved_bytes(program, computation, instruction)
+        seconds += made / contraction_rate(each, device)
+    moved = moved_bytes(instruction)
     return max(seconds, vector / device.vector_flops, moved / device.bandwidth)
 
 
-def contractions(
-    program: Program, computation: Computation, instruction: Instruction
-) -> Iterator[tuple[Computation, Instruction]]:
+def contractions(instruction: Instruction) -> Iterator[Instruction]:
     """What of a kernel is left to tensor cores."""
     if instruction.opcode == "fusion":
-        inside = program.inside(instruction)
-        for each in inside.instructions:
-            yield from contractions(program, inside, each)
+        for each in instruction.inside().instructions:
+            yield from contractions(each)
     elif (
         instruction.opcode in ("dot", "convolution")
         or library(instruction)
         or is_fused_kernel(instruction)
     ):
-        yield computation, instruction
+        yield instruction
 
 
-def contraction_rate(computation: Computation, dot: Instruction, device: Roofline) -> float:
+def contraction_rate(dot: Instruction, device: Roofline) -> float:
     """FLOP/s by the type of the operands, and by what is asked of float32: TF32 by default, three
     of them for "high", and none for "highest", which is left to the CUDA cores.
     """
     # A fused kernel's first operand is the examples' numbers; single positions it multiplies.
     is_fused = is_fused_kernel(dot)
-    contracted = arrays(computation.named[dot.operands[int(is_fused)]].shape)[0]
+    contracted = arrays(dot.operands[int(is_fused)].shape)[0]
     if contracted.dtype == "f64" or (is_fused and contracted.dims[1] == 1):
         return device.vector_flops
     if contracted.dtype in ("bf16", "f16"):
@@ -143,7 +138,7 @@ class Clock:
     cycles_of: CyclesOf
     now: float = 0.0
     busy_until: float = 0.0
-    done: dict[str, float] = field(default_factory=dict[str, float])
+    done: dict[Instruction, float] = field(default_factory=dict[Instruction, float])
 
 
 def estimated_cycles(
@@ -167,48 +162,48 @@ def estimated_cycles(
     >>> estimated_cycles(program, bytes_per_cycle=32)
     69.0
     """
-    clock = _after(program, entry(program), Clock(bytes_per_cycle, cycles_of))
+    clock = _after(entry(program), Clock(bytes_per_cycle, cycles_of))
     return max(clock.now, clock.busy_until)
 
 
-def _after(program: Program, block: Block, before: Clock) -> Clock:
+def _after(block: Block, before: Clock) -> Clock:
     """The clock once the computation has run; of a conditional, the branch that takes longest."""
     clock = replace(before, done=dict(before.done))
-    for each, inside in block.runs:
+    for each, inside in block:
         clock.now += clock.cycles_of(each)
         if each.opcode in COPIES:
-            moved = moved_bytes(program, block.computation, each)
-            clock.busy_until = max(clock.now, clock.busy_until) + moved / clock.bytes_per_cycle
-            clock.done[each.name] = clock.busy_until
+            copying = moved_bytes(each) / clock.bytes_per_cycle
+            clock.busy_until = max(clock.now, clock.busy_until) + copying
+            clock.done[each] = clock.busy_until
         elif each.opcode.endswith("-done"):
             clock.now = max(clock.now, clock.done.get(each.operands[0], 0.0))
-        inner = [_repeated(program, *entered, clock) for entered in inside]
+        inner = [_repeated(*entered, clock) for entered in inside]
         clock = max(inner, key=lambda after: after.now, default=clock)
     return clock
 
 
-def _repeated(program: Program, body: Block, rounds: int | None, clock: Clock) -> Clock:
+def _repeated(body: Block, rounds: int | None, clock: Clock) -> Clock:
     """The first round finds the channel as before the loop; the others are like the second."""
     if rounds is None:
         raise ValueError("the trip count of a loop is unknown, and so is the time of the program")
     if rounds == 0:
         return clock
-    first = _after(program, body, clock)
+    first = _after(body, clock)
     if rounds == 1:
         return first
-    second = _after(program, body, first)
+    second = _after(body, first)
     second.now += (rounds - 2) * (second.now - first.now)
     second.busy_until += (rounds - 2) * (second.busy_until - first.busy_until)
     return second
 
 
-def without_estimate(program: Program, runs: Iterable[Executed]) -> Counts:
+def without_estimate(runs: Iterable[Executed]) -> Counts:
     """What has no estimate, and its runs, None if unknown: by opcode, or custom call target."""
-    lacking = (each for each in runs if _lacks_estimate(program, each.instruction))
-    return summed((_label(program, each.instruction), each.times) for each in lacking)
+    lacking = (each for each in runs if _lacks_estimate(each.instruction))
+    return summed((_label(each.instruction), each.times) for each in lacking)
 
 
-def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
+def _lacks_estimate(instruction: Instruction) -> bool:
     shape = instruction.shape
     if instruction.opcode in COPIES:
         return not {array.space for array in copied(instruction)} <= {MAIN, CHIP}
@@ -216,18 +211,18 @@ def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
         return False
     # Scalars are computed beside everything else.
     scalar = isinstance(shape, Array) and not shape.dims
-    return not scalar and not FREE_CALLS & set(map(call_target, _parts(program, instruction)))
+    return not scalar and not FREE_CALLS & set(map(call_target, _parts(instruction)))
 
 
-def _label(program: Program, instruction: Instruction) -> str:
-    parts = _parts(program, instruction)
+def _label(instruction: Instruction) -> str:
+    parts = _parts(instruction)
     kinds = {each.opcode.removesuffix("-start") for each in parts}
     telling = next((kind for kind in TELLING if kind in kinds), "")
     target = next(filter(None, map(call_target, parts)), "")
     return telling or target or instruction.opcode.removesuffix("-start")
 
 
-def _parts(program: Program, instruction: Instruction) -> tuple[Instruction, ...]:
+def _parts(instruction: Instruction) -> tuple[Instruction, ...]:
     """What a fusion or an asynchronous call is made of; else the instruction itself."""
     calls = instruction.called() or instruction.opcode == "call-start"
-    return program.inside(instruction).instructions if calls else (instruction,)
+    return instruction.inside().instructions if calls else (instruction,)

@@ -14,7 +14,7 @@ from hlo_surgery.targets.program import Array, Computation, Instruction, Program
 
 # An integer (a predicate is 0 or 1), None where an argument decides it, or a tuple of these.
 Known = int | None | tuple["Known", ...]
-ValueOf = Callable[[str], Known]
+ValueOf = Callable[[Instruction], Known]
 # Runs by kind, None where data decides.
 Counts = dict[str, int | None]
 
@@ -40,14 +40,11 @@ BOOLEANS = {"true": "1", "false": "0"}
 LONGEST = 1 << 17
 
 
-def known_scalars(
-    program: Program, computation: Computation, arguments: Sequence[Known]
-) -> ValueOf:
-    """What is known of a value, by its name, given what is known of the arguments."""
+def known_scalars(arguments: Sequence[Known]) -> ValueOf:
+    """What is known of an instruction's value, given what is known of the arguments around it."""
 
     @cache
-    def value(name: str) -> Known:
-        each = computation.named[name]
+    def value(each: Instruction) -> Known:
         shape, operands = each.shape, each.operands
         if each.opcode == "parameter":
             return arguments[int(each.argument)]
@@ -62,8 +59,7 @@ def known_scalars(
             return None
         given = [value(operand) for operand in operands]
         if each.opcode in ("fusion", "call"):
-            inside = program.inside(each)
-            return known_scalars(program, inside, given)(inside.root.name)
+            return known_scalars(given)(each.inside().root)
         return _number(each, shape.dtype, given) if isinstance(shape, Array) else None
 
     return value
@@ -101,23 +97,18 @@ def _wrapped(number: int, kind: str, bits: str) -> int:
     return number - (1 << width) if kind == "s" and number >> (width - 1) else number
 
 
-class Block(NamedTuple):
-    """A computation as it is entered: its instructions, each with what that runs, and how often;
-    None where data decides.
-    """
-
-    computation: Computation
-    runs: list[tuple[Instruction, list[tuple["Block", int | None]]]]
+# A computation as it is entered: its instructions, each with what that runs, and how often; None
+# where data decides.
+Block = Sequence[tuple[Instruction, Sequence[tuple["Block", int | None]]]]
 
 
 class Executed(NamedTuple):
-    """An instruction, its computation, and how often it runs: None in a loop of unknown trips.
+    """An instruction, and how often it runs: None in a loop of unknown trips.
 
     `unknown`: it is such a loop, whose trip count depends on data, or is too large to be run.
     """
 
     instruction: Instruction
-    computation: Computation
     times: int | None
     unknown: bool
 
@@ -129,9 +120,9 @@ def executed(program: Program) -> Iterator[Executed]:
 
 def runs_of(block: Block, times: int | None = 1) -> Iterator[Executed]:
     """The same of a block that runs so often itself."""
-    for instruction, inner in block.runs:
+    for instruction, inner in block:
         unknown = any(rounds is None for _, rounds in inner)
-        yield Executed(instruction, block.computation, times, unknown)
+        yield Executed(instruction, times, unknown)
         for inside, rounds in inner:
             all_times = None if times is None or rounds is None else times * rounds
             yield from runs_of(inside, all_times)
@@ -152,57 +143,53 @@ def summed(runs: Iterable[tuple[str, int | None]]) -> Counts:
 
 def entry(program: Program) -> Block:
     """What a program runs, of whose own arguments nothing is known."""
-    return _entered(program, program.entry, [None] * len(program.entry.parameters))
+    return _entered(program.entry, [None] * len(program.entry.parameters))
 
 
-def _entered(program: Program, computation: Computation, arguments: Sequence[Known]) -> Block:
-    value = known_scalars(program, computation, arguments)
-    runs = [(each, list(_inside(program, each, value))) for each in computation.instructions]
-    return Block(computation, runs)
+def _entered(computation: Computation, arguments: Sequence[Known]) -> Block:
+    value = known_scalars(arguments)
+    return [(each, list(_inside(each, value))) for each in computation.instructions]
 
 
-def _inside(
-    program: Program, instruction: Instruction, value: ValueOf
-) -> Iterator[tuple[Block, int | None]]:
+def _inside(instruction: Instruction, value: ValueOf) -> Iterator[tuple[Block, int | None]]:
     if instruction.opcode == "while":
-        start, body = value(instruction.operands[0]), program.inside(instruction, "body")
-        invariants = _invariants(program, body, start)
-        yield _entered(program, body, [invariants]), trip_count(program, instruction, start)
+        start, body = value(instruction.operands[0]), instruction.inside("body")
+        yield _entered(body, [_invariants(body, start)]), trip_count(instruction, start)
     elif instruction.opcode in ("call", "conditional"):
         given = list(map(value, instruction.operands))
         names = [name for role, name in instruction.calls if role != "calls"]
         for branch, name in enumerate(names, 1):
             own = given if instruction.opcode == "call" else [given[branch]]
-            yield _entered(program, program.computations[name], own), 1
+            yield _entered(instruction.known[name], own), 1
 
 
-def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
+def trip_count(loop: Instruction, start: Known) -> int | None:
     """How often a loop's body runs, None where that depends on data or is too often to be run here.
     `start`: what is known of what it carries.
     """
     found = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text)
     if found:
         return int(found[1])
-    body, condition = program.inside(loop, "body"), program.inside(loop, "condition")
+    body, condition = loop.inside("body"), loop.inside("condition")
     state = start
     for done in range(LONGEST):
-        goes_on = _made_of(program, condition, state)
+        goes_on = _made_of(condition, state)
         if not goes_on:
             return done if goes_on == 0 else None
-        state = _made_of(program, body, state)
+        state = _made_of(body, state)
     return None
 
 
-def _made_of(program: Program, computation: Computation, argument: Known) -> Known:
+def _made_of(computation: Computation, argument: Known) -> Known:
     """What is known of what a computation of one argument returns."""
-    return known_scalars(program, computation, [argument])(computation.root.name)
+    return known_scalars([argument])(computation.root)
 
 
-def _invariants(program: Program, body: Computation, start: Known) -> Known:
+def _invariants(body: Computation, start: Known) -> Known:
     """What is known of what a loop carries in all rounds: what a round maps to itself."""
     state = start
     while isinstance(state, tuple):
-        after = _made_of(program, body, state)
+        after = _made_of(body, state)
         if after == state:
             return state
         made = after if isinstance(after, tuple) else [None] * len(state)

@@ -12,10 +12,10 @@ import numpy as np
 
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.constants import wide_dtype
-from hlo_surgery.passes.measures.measures import MeanOf, OfPositions, PerExampleGradients, Variance
+from hlo_surgery.passes.measures.measures import MeanOf, Measure, OfPositions, Variance
 from hlo_surgery.plan import Plan
 from hlo_surgery.requests.request import Request, labels_of
-from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
+from hlo_surgery.statistics.derived import Derived, results_of
 from hlo_surgery.verification.found import Stacked, moved, ways_of
 from hlo_surgery.verification.inputs import Order, with_zeros
 from hlo_surgery.verification.tolerances import (
@@ -96,11 +96,11 @@ def _held(
     return hold_returned("statistic", label, got, want, moves + tolerance * np.abs(want), len(real))
 
 
-def is_held(statistic: Statistic) -> bool:
+def is_held(statistic: Derived) -> bool:
     """Whether the examples' gradients tell what a statistic ought to be; those of single positions
     are no part.
     """
-    return not any(isinstance(measure, OfPositions) for measure in measures_of(statistic))
+    return not any(isinstance(measure, OfPositions) for measure in statistic.measures)
 
 
 def expectations(
@@ -112,14 +112,14 @@ def expectations(
     `plan`: by which strategies they are claimed to be made, where that is known. `real`: the
     examples that count.
     """
-    names, position = [port.name for port in outputs], len(outputs)
+    position = len(outputs)
     each, joint, places = list[Expectation](), list[str](), list[tuple[str, int]]()
     for name, statistic in request.statistics.items():
-        labels = labels_of(name, statistic, request, names)
+        labels = labels_of(name, statistic, request)
         own = list(zip(labels, range(position, position + len(labels)), strict=True))
-        if not isinstance(statistic, Derived):
-            pairs = zip(request.gradients, own, strict=True)
-            each += [Expectation(*place, statistic, k, outputs[k], real) for k, place in pairs]
+        if statistic.is_measure:
+            pairs, (own_measure,) = zip(request.gradients, own, strict=True), statistic.measures
+            each += [Expectation(*place, own_measure, k, outputs[k], real) for k, place in pairs]
         elif is_held(statistic):
             joint.append(name)
             places += own
@@ -132,7 +132,7 @@ def expectations(
 def _contracted(request: Request, plan: Plan | None) -> frozenset[int]:
     """The gradients, by position, of which a variance is made by contractions."""
     outputs = () if plan is None else plan.outputs
-    names = [name for name, s in request.statistics.items() if Variance() in measures_of(s)]
+    names = [name for name, s in request.statistics.items() if Variance() in s.measures]
     return frozenset(
         i for i, output in enumerate(outputs) if "square" in map(output.strategies.get, names)
     )
@@ -149,7 +149,7 @@ class Expectation:
         self,
         name: str,
         position: int,
-        statistic: MeanOf | PerExampleGradients,
+        statistic: Measure,
         k: int,
         output: Port,
         real: Order,

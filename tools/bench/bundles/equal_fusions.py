@@ -7,28 +7,27 @@ same estimate.
 import re
 from typing import Any
 
-from hlo_surgery.targets.program import Computation, Instruction, Program
+from hlo_surgery.targets.program import Computation, Instruction
 
 NOT_OF_THE_FORM = re.compile(r", (?:metadata|backend_config|frontend_attributes|sharding)=.*", re.S)
 CALLED = re.compile(r"(calls|to_apply)=%?[\w.\-]+")
 
 
-def form_of(program: Program, computation: Computation, instruction: Instruction) -> Any:
+def form_of(instruction: Instruction) -> Any:
     """What is equal for instructions that are compiled once."""
-    operands = tuple(computation.named[name].shape for name in instruction.operands)
-    return operands, instruction.estimated_cycles, _form(program, instruction, ())
+    operands = tuple(each.shape for each in instruction.operands)
+    return operands, instruction.estimated_cycles, _form(instruction, ())
 
 
-def _form(program: Program, instruction: Instruction, operands: tuple[int, ...]) -> Any:
+def _form(instruction: Instruction, operands: tuple[int, ...]) -> Any:
     text = CALLED.sub("", NOT_OF_THE_FORM.sub("", instruction.text))
     argument = instruction.argument if instruction.opcode in ("parameter", "constant") else ""
-    inside = tuple(_body(program, program.computations[name]) for _, name in instruction.calls)
+    inside = tuple(_body(instruction.known[name]) for _, name in instruction.calls)
     return instruction.opcode, instruction.shape, argument, operands, text, inside
 
 
-def _body(program: Program, computation: Computation) -> Any:
-    places = {each.name: place for place, each in enumerate(computation.instructions)}
+def _body(computation: Computation) -> Any:
+    places = {each: place for place, each in enumerate(computation.instructions)}
     return tuple(
-        _form(program, each, tuple(places[o] for o in each.operands))
-        for each in computation.instructions
+        _form(each, tuple(places[o] for o in each.operands)) for each in computation.instructions
     )

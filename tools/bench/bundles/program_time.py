@@ -19,7 +19,7 @@ import jax
 from hlo_surgery.requests.options import roofline
 from hlo_surgery.targets.costs import CLOCKS
 from hlo_surgery.targets.executed import flops, moved_bytes
-from hlo_surgery.targets.program import Computation, Instruction, Program, parse
+from hlo_surgery.targets.program import Instruction, Program, parse
 from hlo_surgery.targets.target import Target
 from hlo_surgery.targets.times import FREE_CALLS, estimated_cycles
 from hlo_surgery.targets.trip_counts import Executed, executed, summed
@@ -92,25 +92,13 @@ def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> B
     clock = CLOCKS[target.kind] * target.devices_per_chip
     rate, peak = device.bandwidth / clock, device.flops / clock
     runs = list(executed(program))
-    counts = _with_equals(program, runs, counts)
-    known = {
-        each.instruction.name: (
-            each.computation,
-            _contracted(program, each.computation, each.instruction),
-        )
-        for each in runs
-    }
+    counts = _with_equals(runs, counts)
 
     def cycles_of(instruction: Instruction) -> float:
         count = counts.get(instruction.name)
-        computation, contracted = known[instruction.name]
         if count is None:
-            return (
-                moved_bytes(program, computation, instruction) / rate
-                if _computes(instruction)
-                else 0
-            )
-        return max(count.bundles, count.bytes / rate, contracted / peak)
+            return moved_bytes(instruction) / rate if _computes(instruction) else 0
+        return max(count.bundles, count.bytes / rate, _contracted(instruction) / peak)
 
     moved = sum(
         (each.times or 0) * count.bytes
@@ -125,27 +113,17 @@ def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> B
     return BundleTime(cycles, cycles / CLOCKS[target.kind], moved, without)
 
 
-def _contracted(program: Program, computation: Computation, instruction: Instruction) -> int:
+def _contracted(instruction: Instruction) -> int:
     """The FLOPs of the contractions in an instruction."""
     if instruction.opcode == "fusion":
-        inside = program.computations[instruction.called("calls") or ""]
-        return sum(_contracted(program, inside, each) for each in inside.instructions)
-    return (
-        flops(program, computation, instruction)
-        if instruction.opcode in ("convolution", "dot")
-        else 0
-    )
+        return sum(map(_contracted, instruction.inside().instructions))
+    return flops(instruction) if instruction.opcode in ("convolution", "dot") else 0
 
 
-def _with_equals(
-    program: Program, runs: Sequence[Executed], counts: dict[str, Count]
-) -> dict[str, Count]:
+def _with_equals(runs: Sequence[Executed], counts: dict[str, Count]) -> dict[str, Count]:
     """The counts of what is compiled under another's name as well."""
     computing = {each.instruction.name: each for each in runs if _computes(each.instruction)}
-    forms = {
-        name: form_of(program, each.computation, each.instruction)
-        for name, each in computing.items()
-    }
+    forms = {name: form_of(each.instruction) for name, each in computing.items()}
     by_form = {forms[name]: count for name, count in counts.items() if name in forms}
     return {name: by_form[form] for name, form in forms.items() if form in by_form} | counts
 
