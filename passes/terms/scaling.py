@@ -121,7 +121,7 @@ def norms_of_rows(
         return jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
     if not branches or count < FEW:
         return from_scaled(scaled_norms(x, 0, ord))
-    powers = jnp.sum(_power(jnp.abs(x), ord), others)
+    powers = jnp.sum(_powers_of(x, ord), others)
     # The second way takes x as it is: of magnitudes, or rows of another shape, XLA would make
     # copies for it, whether or not they are asked for.
     of_x = otherwise or (lambda: from_scaled(scaled_norms(x, 0, ord)))
@@ -151,6 +151,12 @@ def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     return divisor * _root(
         jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
     ), exponent
+
+
+def _powers_of(x: jax.Array, ord: float) -> jax.Array:
+    """|x|**ord; squares take no |x|, which would be written out for the second way to share."""
+    squared = ord == 2 and not jnp.iscomplexobj(x)
+    return lax.square(x) if squared else _power(jnp.abs(x), ord)
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:
