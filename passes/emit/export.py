@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import export
+from jax import Array, export
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
@@ -122,7 +122,7 @@ def carry(
     function's, and raises TypeError instead.
     """
 
-    def signature(*_: Any) -> tuple[jax.Array, ...]:
+    def signature(*_: Any) -> tuple[Array, ...]:
         return tuple(jnp.zeros(aval.shape, aval.dtype) for aval in outputs)
 
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in inputs]

@@ -14,14 +14,14 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.emit.splice import Scope, location_for
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 
 Carry = TypeVar("Carry")
-Step = Callable[[Carry, jax.Array], tuple[Carry, Any]]
+Step = Callable[[Carry, Array], tuple[Carry, Any]]
 
 
 def counted_loop(
@@ -43,7 +43,7 @@ def counted_loop(
     row = jax.eval_shape(step, carry, jnp.int32(0))[1] if row is None else row
     stacks = jax.tree.map(lambda each: jnp.zeros((count, *each.shape), each.dtype), row)
 
-    def go_on(state: tuple[jax.Array, Carry, Any]) -> tuple[jax.Array, Carry, Any]:
+    def go_on(state: tuple[Array, Carry, Any]) -> tuple[Array, Carry, Any]:
         number, carried, stacked = state
         carried, made = step(carried, number)
         put = partial(

@@ -27,6 +27,7 @@ from urllib.parse import quote, unquote
 
 import jax
 import numpy as np
+from jax import Array
 from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
@@ -239,7 +240,7 @@ TELLING = (
     "module cannot; print what f returns instead"
 )
 
-Replacement = Callable[..., Sequence[jax.Array]]
+Replacement = Callable[..., Sequence[Array]]
 CONVERT, FLOATS = "stablehlo.convert", {np.dtype(np.float32), np.dtype(np.float64)}
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax import Array
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
@@ -78,12 +79,12 @@ def wide_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if narrow else np.dtype(jnp.promote_types(dtype, jnp.float32))
 
 
-def widened(x: jax.Array) -> jax.Array:
+def widened(x: Array) -> Array:
     """An array in what its squares and sums are accumulated in."""
     return x.astype(wide_dtype(x.dtype))
 
 
-def summable(x: Any) -> jax.Array:
+def summable(x: Any) -> Array:
     """An array in what it is summed in over examples: floats widened, and flags and narrow integers
     as int32, since sums of booleans are a logical or, and narrow ones wrap.
     """

@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -107,7 +108,7 @@ class Term:
         """What the ops between take beside it."""
         return [v for each in self.readings for v in each.others]
 
-    def of(self, operands: Sequence[jax.Array], known: Known) -> jax.Array:
+    def of(self, operands: Sequence[Array], known: Known) -> Array:
         """The contraction of these operands, and what lies behind it."""
         (made,) = cast(Raised, raise_op(self.site.op))(*operands)
         for each in self.readings:
@@ -221,7 +222,7 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     sources = [made[v][0] if v in made else v for v in operands]
     values = list(dict.fromkeys([initial, *others, *sources]))
 
-    def contracted(*arrays: jax.Array) -> list[jax.Array]:
+    def contracted(*arrays: Array) -> list[Array]:
         known = dict(zip(values, arrays, strict=True))
         known |= {v: known[s] for v, s in zip(operands, sources, strict=True)}
         dims = {v: dim for v, (_, dim) in made.items()}
@@ -244,7 +245,7 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     loop.results[number].replace_all_uses_with(result)
 
 
-def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> jax.Array:
+def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> Array:
     """One contraction over steps and examples."""
     operands = [
         _joined(known[v], dims[v], axis) if isinstance(axis, PerExample) else known[v]
@@ -253,7 +254,7 @@ def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> jax.Array:
     return term.of(operands, known)
 
 
-def _joined(stack: jax.Array, dim: int, axis: PerExample) -> jax.Array:
+def _joined(stack: Array, dim: int, axis: PerExample) -> Array:
     """Join steps with examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
     steps = jnp.moveaxis(stack, dim, 0)
     outer, own, inner = steps.shape[1 : axis.dim + 1], axis.before, steps.shape[axis.dim + 2 :]

@@ -8,7 +8,7 @@ This is exact whatever the loops and branches do, and takes B times the memory o
 
 from collections.abc import Sequence
 
-import jax
+from jax import Array
 
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import LIFT, splice
@@ -71,7 +71,7 @@ def lift_before(axes: Axes, values: Sequence[Value], before: Operation) -> list[
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
-    def replacement(*operands: jax.Array) -> list[jax.Array]:
+    def replacement(*operands: Array) -> list[Array]:
         known = dict(zip(inputs, operands, strict=True))
         return [lifted_gradients(function, known, axes.size) for function in functions]
 

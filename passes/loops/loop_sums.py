@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import Shared, is_sum
 from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
@@ -246,7 +247,7 @@ def replace_update(write: Operation, value: Value) -> None:
 def carried(
     axes: Axes,
     nest: Sequence[Operation],
-    start: Callable[[], Sequence[jax.Array]],
+    start: Callable[[], Sequence[Array]],
     go_on: Replacement,
     taken: Sequence[Value],
     scope: Scope,
@@ -280,13 +281,13 @@ class Part:
     places: int
     dim: int | None = None
 
-    def empty(self) -> jax.Array:
+    def empty(self) -> Array:
         """The stack before any step."""
         shape, d = mlir.shape(self.value), self.dim
         own = (1, *shape) if d is None else shape
         return jnp.zeros((*own[: d or 0], self.places, *own[(d or 0) + 1 :]), dtype_of(self.value))
 
-    def put(self, stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
+    def put(self, stack: Array, value: Array, index: Array) -> Array:
         """The stack with a step's value."""
         part = value[None] if self.dim is None else value
         return jax.lax.dynamic_update_slice_in_dim(
@@ -302,10 +303,10 @@ def stacked(
 ) -> tuple[Operation, list[Value]]:
     """The loop rebuilt so that it stacks these, and the stacks."""
 
-    def start() -> list[jax.Array]:
+    def start() -> list[Array]:
         return [part.empty() for part in parts]
 
-    def go_on(*operands: jax.Array) -> list[jax.Array]:
+    def go_on(*operands: Array) -> list[Array]:
         each = (operands[k :: len(parts)] for k in range(len(parts)))
         return [part.put(*state) for part, state in zip(parts, each, strict=True)]
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_kernel, leading
 from hlo_surgery.passes.emit.splice import splice
@@ -131,7 +131,7 @@ def _reshaped(value: Value, kind: ir.Type) -> Value:
     return ir.Operation.create("stablehlo.reshape", [kind], [value]).results[0]
 
 
-OnArrays = Callable[..., Sequence[jax.Array]]
+OnArrays = Callable[..., Sequence[Array]]
 
 
 def join_devices(module: Module) -> None:
@@ -217,7 +217,7 @@ def _join_control_flow(varying: Varying, op: Operation, manual: Names) -> None:
             align_operands(varying, last, leads)
 
 
-def _number(varying: Varying, op: Operation) -> list[jax.Array]:
+def _number(varying: Varying, op: Operation) -> list[Array]:
     """What an op makes of the devices' numbers."""
     axes, found = varying.of(op.results[0]), varying.numbers[op.results[0]]
     own = found[tuple(slice(None) if name in axes else 0 for name in varying.mesh)]
@@ -269,7 +269,7 @@ def _mapped(varying: Varying, op: Operation, axes: Names) -> list[Value]:
     return splice(values, function, op)
 
 
-def _in_turn(function: OnArrays, *arrays: jax.Array) -> Sequence[jax.Array]:
+def _in_turn(function: OnArrays, *arrays: Array) -> Sequence[Array]:
     return lax.map(lambda each: function(*each), arrays)
 
 

@@ -21,8 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-import jax
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import hold_constants, is_splat
 from hlo_surgery.passes.dataflow.kernels import CUSTOM_CALL
@@ -73,7 +72,7 @@ def _told(op: Operation) -> tuple[int, bool]:
     return told["dimension"].value, told["is_reverse"].value
 
 
-def _summed(axis: int, backwards: bool, x: jax.Array, _: jax.Array) -> list[jax.Array]:
+def _summed(axis: int, backwards: bool, x: Array, _: Array) -> list[Array]:
     """All sums, and the last, which is what a scan carries at the end."""
     sums = lax.cumsum(x, axis, reverse=backwards)
     return [sums, lax.index_in_dim(sums, 0 if backwards else -1, axis, keepdims=False)]

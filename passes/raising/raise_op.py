@@ -19,16 +19,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import integer, integers
 
-Raised = Callable[..., tuple[jax.Array, ...]]
+Raised = Callable[..., tuple[Array, ...]]
 Rule = Callable[[Operation], Raised | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
@@ -56,7 +55,7 @@ def raise_op(op: Operation) -> Raised | None:
     return rule(op)
 
 
-def single(function: Callable[..., jax.Array]) -> Raised:
+def single(function: Callable[..., Array]) -> Raised:
     """A function of one result as one that returns a tuple of results."""
     return lambda *operands: (function(*operands),)
 
@@ -93,7 +92,7 @@ def convert(op: Operation) -> Raised:
 
 
 # Of these, JAX's functions name their parameters as the ops do their attributes.
-ALIKE: dict[str, tuple[Callable[..., jax.Array], Callable[[Operation, str], Any], list[str]]] = {
+ALIKE: dict[str, tuple[Callable[..., Array], Callable[[Operation, str], Any], list[str]]] = {
     "stablehlo.reduce_precision": (
         lax.reduce_precision,
         integer,

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir import mlir
@@ -57,36 +57,36 @@ class Measurements:
         return self.examples.count(self.known)
 
     @property
-    def _real(self) -> jax.Array | None:
+    def _real(self) -> Array | None:
         return self.examples.flags(self.known)
 
     @property
     def _gradients(self) -> range:
         return range(self.number)
 
-    def of(self, measure: Measure) -> list[jax.Array]:
+    def of(self, measure: Measure) -> list[Array]:
         """A measure of each gradient."""
         found, real = [self.measured[i][measure] for i in self._gradients], self._real
         if real is None:
             return found
         return [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
 
-    def mean(self) -> list[jax.Array]:
+    def mean(self) -> list[Array]:
         """The mean of the examples' gradients; the module's own may count padding."""
         return self.own_mean() if self._real is None else self.of(MEAN)
 
-    def own_mean(self) -> list[jax.Array]:
+    def own_mean(self) -> list[Array]:
         """The module's own gradients, of a sum over the number of examples."""
         gradients = [self.values[i] for i in self._gradients]
         return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
 
     def weighted(
         self,
-        weights: Sequence[jax.Array],
-        finite: jax.Array | None = None,
+        weights: Sequence[Array],
+        finite: Array | None = None,
         *,
         squares: bool = False,
-    ) -> list[jax.Array]:
+    ) -> list[Array]:
         """The sum over b of w_b g_b, or of |w_b g_b|**2, in which padding counts nothing."""
         padding = self.examples.padding(self.known)
         if padding is not None:
@@ -95,8 +95,8 @@ class Measurements:
         return self._each(partial(self._weighted, finite=finite, squares=squares), own)
 
     def weighted_squares(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
+        self, weights: Sequence[Array], finite: Array | None = None
+    ) -> list[Array]:
         """The sum over b of |w_b g_b|**2."""
         return self.weighted(weights, finite, squares=True)
 
@@ -107,34 +107,34 @@ class Measurements:
         with within("output", names), within("strategy", ["loop"]):
             return sum_over_examples(chosen, self.known, function)
 
-    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
+    def along(self, directions: Sequence[Array]) -> list[Array]:
         """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
         rows = self._each(self._along, directions)
         return [without_padding(row, padding) for row in rows]
 
-    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[Array]:
         """The mean over b of (P' g_b Q)**2."""
         return self._each(lambda i, b: rotated_squares(self.chosen[i], self.known, b), bases)
 
-    def _each(self, of: Callable[[int, Any], jax.Array], given: Sequence[Any]) -> list[jax.Array]:
+    def _each(self, of: Callable[[int, Any], Array], given: Sequence[Any]) -> list[Array]:
         """Of each gradient, by its number and what is given for it, named so."""
-        found: list[jax.Array] = []
+        found: list[Array] = []
         for i, own in zip(self._gradients, given, strict=True):
             with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
                 found.append(of(i, own))
         return found
 
-    def crossed(self) -> jax.Array:
+    def crossed(self) -> Array:
         """Which examples meet others as the program runs, [B]."""
         told = self.examples.crossed
         return jnp.zeros(self.size, bool) if told is None else self.known[told]
 
-    def losses(self) -> jax.Array:
+    def losses(self) -> Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
 
-    def _along(self, i: int, given: jax.Array) -> jax.Array:
+    def _along(self, i: int, given: Array) -> Array:
         """[B] for a direction like the gradient, [B, m] for m of them.
 
         One direction is taken as the derivative of a weighted sum by w, where that is contracted.
@@ -160,8 +160,8 @@ class Measurements:
         return task.how.wide and is_exact_in_float32(task.sliced)
 
     def _weighted(
-        self, i: int, weights: jax.Array, *, finite: jax.Array | None, squares: bool = False
-    ) -> jax.Array:
+        self, i: int, weights: Array, *, finite: Array | None, squares: bool = False
+    ) -> Array:
         chosen, task, wide = self.chosen[i], self.chosen[i].task, self._is_wide(i)
         lifted = self.measured[i].get(PerExampleGradients())
         if lifted is not None and not squares and mlir.is_at_least_float32(task.gradient):
@@ -176,13 +176,13 @@ class Measurements:
         return reweighted(task.sliced, self.known, weights, self.count, finite, wide) * scale
 
 
-def _apart(weights: Sequence[jax.Array]) -> list[jax.Array]:
+def _apart(weights: Sequence[Array]) -> list[Array]:
     """The same weights, as values of which each gradient has its own.
 
     XLA for GPU would multiply all operands that share their weights in one kernel, before the first
     of them is contracted, and so hold weighted copies of all.
     """
-    own: list[jax.Array] = []
+    own: list[Array] = []
     for weight in weights:
         kept = [*own[-1:], weight]
         own.append(lax.optimization_barrier(kept)[-1])
@@ -198,7 +198,7 @@ class Staged:
     whether it asks for sums with weights that all examples decide on.
     """
 
-    inside: Callable[[Measurements], Sequence[jax.Array]]
+    inside: Callable[[Measurements], Sequence[Array]]
     joins: Sequence[Join]
-    behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
+    behind: Callable[[Measurements, Sequence[Array]], Sequence[Array]]
     again: bool

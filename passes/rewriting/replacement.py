@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import jax
+from jax import Array
 
 from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice, within
 from hlo_surgery.passes.ir import mlir
@@ -40,7 +40,7 @@ from hlo_surgery.passes.terms.slice_functions import (
 )
 from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Known
 
-Finish = Callable[[Measurements], Sequence[jax.Array]]
+Finish = Callable[[Measurements], Sequence[Array]]
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _inside_loop(
     }
 
 
-def _in_order(asked: Sequence[Target], found: Measurements) -> list[jax.Array]:
+def _in_order(asked: Sequence[Target], found: Measurements) -> list[Array]:
     """The measures as asked for; each strategy has found its own, in an order of their own."""
     pairs = zip(asked, found.measured, strict=True)
     return [measured[measure] for target, measured in pairs for measure in target.measures]
@@ -245,7 +245,7 @@ def _at_end(
     values = list(dict.fromkeys(taken))
     reused = [i for i in chosen if chosen[i].reuse]
 
-    def replacement(*operands: jax.Array) -> list[jax.Array]:
+    def replacement(*operands: Array) -> list[Array]:
         known = dict(zip(values, operands, strict=True))
         computed = compute_measures(chosen, known, asking.asked_by)
         for i, s in stacked.items():

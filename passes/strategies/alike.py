@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import jax
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.rebuild import copy_all, extend_return
@@ -45,7 +46,7 @@ def emitted(
     code, copies = _copy(steps, list(numbers))
     given = [value for value in numbers if value in known]
 
-    def alike_gradients(*arrays: jax.Array) -> list[Computed]:
+    def alike_gradients(*arrays: Array) -> list[Computed]:
         own = _renamed(bare, copies.__getitem__)
         return strategy.emit(own, dict(zip((copies[v] for v in given), arrays, strict=True)))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-import jax
+from jax import Array
 
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
@@ -51,7 +51,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(seconds, held)
 
 
-def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _emit(asked: Asked, known: Known, measure: Measure) -> Array:
     if isinstance(measure, MeanOf | TokenMeanOf):
         return squared_mean(asked.task, known, precise_phi(measure.phi, asked.task.dtype))
     return centred_variance(asked.task, known)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
@@ -31,7 +31,7 @@ from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.scaling import exponent_of, times_power_of_two
 from hlo_surgery.passes.terms.steps import Axes, Given, GradientSlice, Known, Step
 
-Phi = Callable[[jax.Array], jax.Array]
+Phi = Callable[[Array], Array]
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
 
 
@@ -163,14 +163,14 @@ def _drops_unit_dimensions(op: Operation) -> bool:
     return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
 
 
-def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, jax.Array]:
+def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, Array]:
     """For each op of the tail that scales, the power of two in what it scales by.
 
     Sites take them in with their operands: what comes into the range of floats only behind the
     tail, as the gradient of a loss that was scaled, has squares that are in twice that range at the
     site.
     """
-    found: dict[Value, jax.Array] = {}
+    found: dict[Value, Array] = {}
     for step in sliced.tail:
         read = reading_of(step, sliced.made)
         if read is None or read.does is not Does.SCALES:
@@ -191,7 +191,7 @@ def moved_statistic(
     dtype: jnp.dtype,
     of_padding: Phi | None = None,
     powers: Known | None = None,
-) -> jax.Array:
+) -> Array:
     """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
 
     `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with.
@@ -199,7 +199,7 @@ def moved_statistic(
     """
     known, powers = dict(statistics), powers or {}
 
-    def behind(read: Reading, value: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
+    def behind(read: Reading, value: Array, others: Sequence[Array]) -> Array:
         match read.does:
             case Does.NEGATES:
                 return value * phi(jnp.asarray(-1, dtype))
@@ -228,7 +228,7 @@ def moved_statistic(
     return known[sliced.value]
 
 
-def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool) -> jax.Array:
+def _scaled(value: Array, scale: Array, phi: Phi, divides: bool) -> Array:
     """Times phi of the scale, in two halves, in range wherever the result is."""
     half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
     power = times_power_of_two(jnp.ones_like(scale), half)

@@ -12,7 +12,7 @@ two norms.
 
 from functools import partial
 
-import jax
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.splice import splice
@@ -53,5 +53,5 @@ def folded_reduce(op: Operation) -> Contraction | None:
     return Contraction(monomial, monomial.dot, summed) if summed else None
 
 
-def _computed(found: Contraction, result: Value, *operands: jax.Array) -> list[jax.Array]:
+def _computed(found: Contraction, result: Value, *operands: Array) -> list[Array]:
     return [contract(found, operands, dtype_of(result)).reshape(mlir.shape(result))]

@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -225,22 +224,22 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
     return ((first.dim,), (second.dim,)) if first.is_whole and second.is_whole else None
 
 
-def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
+def magnitudes(x: Array, dims: Dims) -> Array:
     """The largest magnitude along all other dimensions, these dimensions in their order."""
     zero = jnp.zeros((), jnp.abs(x).dtype)
     return _in_order(lax.reduce(jnp.abs(x), zero, lax.max, _others(x, dims)), dims)
 
 
-def _others(x: jax.Array, dims: Dims) -> list[int]:
+def _others(x: Array, dims: Dims) -> list[int]:
     return [d for d in range(x.ndim) if d not in dims]
 
 
-def _in_order(x: jax.Array, dims: Dims) -> jax.Array:
+def _in_order(x: Array, dims: Dims) -> Array:
     kept = sorted(dims)
     return x.transpose([kept.index(d) for d in dims])
 
 
-def laid_along(values: jax.Array, x: jax.Array, dims: Dims) -> jax.Array:
+def laid_along(values: Array, x: Array, dims: Dims) -> Array:
     """Values by these dimensions, of size 1 along the others of x."""
     ordered = values.transpose([dims.index(d) for d in sorted(dims)])
     return jnp.expand_dims(ordered, _others(x, dims))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import is_rows
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers
@@ -44,7 +44,7 @@ class Along:
     first: int
     owner: Value | None
 
-    def whose(self, known: Known) -> jax.Array:
+    def whose(self, known: Known) -> Array:
         """The example of each place."""
         places = jnp.arange(self.size, dtype=jnp.int32) // self.after % self.length
         return places + self.first if self.owner is None else known[self.owner][places]
@@ -70,13 +70,13 @@ class Compared:
         owners = (self.whole.owner, self.rows.owner)
         return [self.indices, *(v for v in owners if v is not None)]
 
-    def index(self, known: Known) -> jax.Array:
+    def index(self, known: Known) -> Array:
         """What each index vector takes."""
         vectors = known[self.indices]
         vectors = vectors if self.vector < vectors.ndim else vectors[..., None]
         return jnp.take(vectors, self.column, self.vector)
 
-    def sides(self, known: Known) -> tuple[jax.Array, jax.Array]:
+    def sides(self, known: Known) -> tuple[Array, Array]:
         """By index vector whose row is read, and whose the place is to which it comes."""
         index = self.index(known)
         taken = self.whole.whose(known)[jnp.clip(index, 0, self.whole.size - 1)]
@@ -84,13 +84,13 @@ class Compared:
         rows = jnp.broadcast_to(jnp.expand_dims(self.rows.whose(known), others), taken.shape)
         return (rows, taken) if self.puts else (taken, rows)
 
-    def met(self, known: Known, size: int) -> jax.Array:
+    def met(self, known: Known, size: int) -> Array:
         """Which examples meet others in it, [B]."""
         index = self.index(known)
         counts = (index >= 0) & (index < self.whole.size) if self.puts else True
         return _differ(*self.sides(known), size, counts)
 
-    def owners(self, known: Known) -> jax.Array:
+    def owners(self, known: Known) -> Array:
         """Whose the rows are that are taken; or of places at which some are put, whose these are,
         or nobody's, -1.
         """
@@ -118,9 +118,7 @@ def find_owners(axes: Axes) -> None:
             (axes.owners[digit],) = splice(values, owners, last, last, scope=SCOPE)
 
 
-def _owners(
-    compared: Sequence[Compared], values: Sequence[Value], *arrays: jax.Array
-) -> list[jax.Array]:
+def _owners(compared: Sequence[Compared], values: Sequence[Value], *arrays: Array) -> list[Array]:
     known = dict(zip(values, arrays, strict=True))
     return [reduce(jnp.maximum, [each.owners(known) for each in compared])]
 
@@ -134,7 +132,7 @@ def crossed(axes: Axes, block: Block) -> Value:
     told = [v for one, other in same for v in (one.owner, other.owner) if v is not None]
     values = list(dict.fromkeys([*(v for each in compared for v in each.values), *ids, *told]))
 
-    def found(*arrays: jax.Array) -> list[jax.Array]:
+    def found(*arrays: Array) -> list[Array]:
         known = dict(zip(values, arrays, strict=True))
         met = [each.met(known, axes.size) for each in compared]
         met += [_differ(one.whose(known), other.whose(known), axes.size) for one, other in same]
@@ -145,7 +143,7 @@ def crossed(axes: Axes, block: Block) -> Value:
     return made
 
 
-def _differ(source: jax.Array, place: jax.Array, size: int, counts: Any = True) -> jax.Array:
+def _differ(source: Array, place: Array, size: int, counts: Any = True) -> Array:
     """Which examples read others' rows, or are read, [B]. A row that is nobody's is a constant; who
     reads what is put at nobody's place is not known, so that it may be anybody.
     """

@@ -30,7 +30,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -160,7 +160,7 @@ def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
     add = scatter(onto.scatter.op, dtype)
     assert add is not None
 
-    def added(other: jax.Array, indices: jax.Array, updates: jax.Array) -> tuple[jax.Array, ...]:
+    def added(other: Array, indices: Array, updates: Array) -> tuple[Array, ...]:
         for order in reversed(orders):
             other = lax.transpose(other, [order.index(d) for d in range(len(order))])
         (total,) = add(other, indices, updates)
@@ -171,7 +171,7 @@ def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
     return added
 
 
-def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.Array:
+def exposed_split(x: Array, split: Split, known: Known, count: Any) -> Array:
     """[B, *operand of one example], `count` times where the op that takes it sums no rows."""
     front = len(split.places)
     own = x[(None,) * front]
@@ -198,9 +198,7 @@ def _left(place: Place, moved: Sequence[Place]) -> Place:
     return replace(place, axis=axis)
 
 
-def _exposed(
-    x: jax.Array, number: int, front: int, place: Place, spread: bool, known: Known
-) -> jax.Array:
+def _exposed(x: Array, number: int, front: int, place: Place, spread: bool, known: Known) -> Array:
     if place.axis is None:
         at = _current(place, known)
         return x if at is None else _unless(x, _counted(x, number, place.size) == at)
@@ -219,22 +217,22 @@ def _exposed(
     return jnp.pad(left, padding)
 
 
-def _apart(x: jax.Array, dim: int, length: int, axis: PerExample) -> jax.Array:
+def _apart(x: Array, dim: int, length: int, axis: PerExample) -> Array:
     """A dimension as three, the places of a digit in the middle."""
     return x.reshape(*x.shape[:dim], axis.before, length, axis.after, *x.shape[dim + 1 :])
 
 
-def _counted(x: jax.Array, dim: int, size: int) -> jax.Array:
+def _counted(x: Array, dim: int, size: int) -> Array:
     """0, 1, 2.. along a dimension, of size 1 along the others of x."""
     others = [d for d in range(x.ndim) if d != dim]
     return jnp.expand_dims(jnp.arange(size, dtype=jnp.int32), others)
 
 
-def _unless(x: jax.Array, kept: jax.Array) -> jax.Array:
+def _unless(x: Array, kept: Array) -> Array:
     return jnp.where(kept, x, jnp.zeros_like(x))
 
 
-def _current(place: Place, known: Known) -> jax.Array | int | None:
+def _current(place: Place, known: Known) -> Array | int | None:
     """The place along a digit that the step at hand, or the program, takes; None where all do."""
     if place.step is None:
         return place.at
@@ -246,13 +244,13 @@ def _current(place: Place, known: Known) -> jax.Array | int | None:
     return step if place.table == steps else jnp.asarray(place.table)[step]
 
 
-def laid_along_split(weights: jax.Array, split: Split, known: Known, x: jax.Array) -> jax.Array:
+def laid_along_split(weights: Array, split: Split, known: Known, x: Array) -> Array:
     """Numbers of the examples, [B], along the dimensions of an operand that hold them."""
     by_digit = weights.reshape([place.size for place in split.places])
     return by_digit[tuple(_places_along(place, known, x) for place in split.places)]
 
 
-def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
+def _places_along(place: Place, known: Known, x: Array) -> Array | int:
     """The place along a digit that each element of x is at, of size 1 along other dimensions."""
     if place.axis is None:
         at = _current(place, known)
@@ -289,7 +287,7 @@ def _rows(axis: Axis, width: int) -> Axis:
     return Rows(axis.places[0], width) if isinstance(axis, Split) else axis
 
 
-def rows_in_order(x: jax.Array, rows: Rows, known: Known) -> jax.Array:
+def rows_in_order(x: Array, rows: Rows, known: Known) -> Array:
     """[.., before, rows, after, ..]."""
     place, axis = rows.place, rows.place.axis
     assert place.owner is not None
@@ -299,7 +297,7 @@ def rows_in_order(x: jax.Array, rows: Rows, known: Known) -> jax.Array:
     return jnp.take(apart, order, axis.dim + 1, mode="clip")
 
 
-def ends_in_order(owners: jax.Array, ends: Ends) -> jax.Array:
+def ends_in_order(owners: Array, ends: Ends) -> Array:
     """[B, 2]: where each example's rows begin and end."""
     ordered = jnp.sort(owners[ends.first : ends.first + ends.length])
     places = jnp.searchsorted(ordered, jnp.arange(ends.size + 1)).astype(jnp.int32)
@@ -311,14 +309,14 @@ def by_windows(site: Step, function: Raised) -> Raised:
     axes = [axis for _, axis in site.inputs]
     width = next(axis.width for axis in axes if isinstance(axis, Rows))
 
-    def summed(*operands: jax.Array) -> tuple[jax.Array, ...]:
+    def summed(*operands: Array) -> tuple[Array, ...]:
         begin, end = operands[-1]
         pairs = list(zip(operands[:-1], axes, strict=False))
 
-        def window(start: jax.Array) -> tuple[jax.Array, ...]:
+        def window(start: Array) -> tuple[Array, ...]:
             return function(*(_window(x, axis, start, end) for x, axis in pairs))
 
-        def go_on(state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        def go_on(state: tuple[Array, Any]) -> tuple[Array, Any]:
             start, sums = state
             return start + width, [s + x for s, x in zip(sums, window(start), strict=True)]
 
@@ -330,7 +328,7 @@ def by_windows(site: Step, function: Raised) -> Raised:
     return summed
 
 
-def _window(x: jax.Array, axis: Axis, start: jax.Array, end: jax.Array) -> jax.Array:
+def _window(x: Array, axis: Axis, start: Array, end: Array) -> Array:
     """Rows from `start` on, and not from `end` on; others are zero."""
     if not isinstance(axis, Rows):
         return x

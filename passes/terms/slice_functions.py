@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -123,11 +123,11 @@ def ruled(op: Operation, function: Raised | None) -> Raised:
     return function
 
 
-def _added(x: jax.Array, y: jax.Array) -> jax.Array:
+def _added(x: Array, y: Array) -> Array:
     return widened(x) + widened(y)
 
 
-def _converted(dtype: np.dtype, x: jax.Array) -> jax.Array:
+def _converted(dtype: np.dtype, x: Array) -> Array:
     return lax.convert_element_type(x, max(x.dtype, dtype, key=lambda d: d.itemsize))
 
 
@@ -185,7 +185,7 @@ def slice_function(
     added: list[Input] = [] if count is None else [(count, None)]
     inputs = tuple(dict.fromkeys([*sliced.inputs, *added]))
 
-    def of_one(*operands: jax.Array) -> jax.Array:
+    def of_one(*operands: Array) -> Array:
         given = dict(zip(inputs, operands, strict=True))
         total = size if count is None else given[count, None]
         known, without = _run(calls, given, total)
@@ -209,11 +209,9 @@ class _Call:
     is_late: bool = False
 
 
-def _run(
-    calls: Sequence[_Call], given: Given, total: Any
-) -> tuple[dict[Value, jax.Array], set[Value]]:
+def _run(calls: Sequence[_Call], given: Given, total: Any) -> tuple[dict[Value, Array], set[Value]]:
     """What all calls make, and which of it is without B."""
-    known: dict[Value, jax.Array] = {}
+    known: dict[Value, Array] = {}
     without: set[Value] = set()
     for call in calls:
         sums = {key[0] for key in call.inputs if is_made(key, known)}
@@ -262,7 +260,7 @@ def _made_in(step: Step, how: Contracting) -> np.dtype:
     return wide_dtype(dtype) if how.wide else dtype
 
 
-def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
+def _from_wide(raised: Raised, *operands: Array) -> tuple[Array, ...]:
     return raised(*map(widened, operands))
 
 
@@ -271,18 +269,16 @@ def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
     dtype = _made_in(step, how)
     scatter = scatter_onto(onto, dtype)
 
-    def made(
-        size: Any, other: jax.Array, indices: jax.Array, updates: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def made(size: Any, other: Array, indices: Array, updates: Array) -> tuple[Array, ...]:
         updates = updates.astype(dtype)
         return scatter(other, indices, _scaled(updates, size) if onto.scatter.is_site else updates)
 
     return _Call(onto.inputs, mlir.results(step.op), made)
 
 
-def _scaled(x: jax.Array, factor: Any) -> jax.Array:
+def _scaled(x: Array, factor: Any) -> Array:
     """x times a number, rounded once."""
-    return (widened(x) * factor).astype(x.dtype) if isinstance(factor, jax.Array) else x * factor
+    return (widened(x) * factor).astype(x.dtype) if isinstance(factor, Array) else x * factor
 
 
 def _raised(step: Step, how: Contracting, is_turned: bool) -> Raised | None:
@@ -299,13 +295,11 @@ def _raised(step: Step, how: Contracting, is_turned: bool) -> Raised | None:
     return partial(_from_wide, raised) if raised and from_wide else raised
 
 
-def _beside(function: Raised, _: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+def _beside(function: Raised, _: Any, *operands: Array) -> tuple[Array, ...]:
     return function(*operands)
 
 
-def _contributions(
-    site: Step, function: Raised, size: Any, *operands: jax.Array
-) -> tuple[jax.Array, ...]:
+def _contributions(site: Step, function: Raised, size: Any, *operands: Array) -> tuple[Array, ...]:
     """B * M_b, on top of what the site adds the examples to."""
     initial = initial_operands(site.op)
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
@@ -316,11 +310,11 @@ def _contributions(
     return tuple(made)
 
 
-def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[jax.Array]:
+def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[Array]:
     """The function's inputs, each with its own example dimension, where it has any."""
     count = size if function.count is None else known[function.count]
 
-    def exposed(x: jax.Array, axis: Axis) -> jax.Array:
+    def exposed(x: Array, axis: Axis) -> Array:
         if isinstance(axis, Split):
             return exposed_split(x, axis, known, count)
         if isinstance(axis, Rows):
@@ -335,7 +329,7 @@ def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[j
     return [exposed(known[value], axis) for value, axis in function.inputs]
 
 
-def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
+def _merge_example(x: Array, axis: Axis) -> Array:
     """One example of an input as the function takes it: [before, after] as one dimension."""
     if not isinstance(axis, PerExample):
         return x
@@ -366,7 +360,7 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
     """Several functions' gradients as one function's list; a shared operand is taken once."""
     inputs = tuple(dict.fromkeys(key for function in functions for key in function.inputs))
 
-    def of_one(*operands: jax.Array) -> list[jax.Array]:
+    def of_one(*operands: Array) -> list[Array]:
         given = dict(zip(inputs, operands, strict=True))
         return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import jax
+from jax import Array
 
 from hlo_surgery.passes.axes.state import (
     Batched,
@@ -232,8 +232,8 @@ LIFTED, HELD = Lifted(), Held()
 Axis = PerExample | Lifted | Split | Held | Rows | Ends | None
 Input = tuple[Value, Axis]
 # Arrays of values of the module, and of what a slice takes.
-Known = Mapping[Value, jax.Array]
-Given = Mapping[Input, jax.Array]
+Known = Mapping[Value, Array]
+Given = Mapping[Input, Array]
 
 
 def holds_all(axis: Axis) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
@@ -184,8 +184,8 @@ def _emit(asked: Asked, known: Known) -> Computed:
 
 
 def weighted_sum(
-    chosen: Chosen, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
-) -> jax.Array:
+    chosen: Chosen, known: Known, weights: Array, finite: Array | None, phi: Phi | None
+) -> Array:
     """The sum over b of w_b g_b, or of phi of it, elementwise, as the gradient lies; of the
     `finite` alone.
     """
@@ -198,10 +198,10 @@ def _sums(
     task: Task,
     known: Known,
     phis: Sequence[Phi],
-    weights: Sequence[jax.Array],
-    counted: jax.Array | None,
+    weights: Sequence[Array],
+    counted: Array | None,
     plain: bool = False,
-) -> list[jax.Array]:
+) -> list[Array]:
     """Sums over the examples that are `counted` of each function of w_b g_b, as the gradient lies,
     by the kernel of the device; where it has none, interpreted. Last, if `plain`, of the products
     alone.
@@ -210,7 +210,7 @@ def _sums(
     factors = [*_scales(task, path, known), *weights]
     last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
 
-    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
+    def take(own: Array, numbers: Sequence[Array]) -> list[Array]:
         g = reduce(operator.mul, numbers[:last], own)
         found = [phi(g) for phi in phis]
         for real in numbers[last:]:
@@ -222,7 +222,7 @@ def _sums(
     how = _precision(path, operands[0].dtype)
     kernel = triton if task.device.kernels == "triton" else mosaic
 
-    def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
+    def run(a: Array, d: Array) -> list[Array]:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
         # Kernels count in 32 bits.
         with jax.enable_x64(False):
@@ -233,10 +233,10 @@ def _sums(
     return [_moved(task.sliced, x) for x in sums]
 
 
-def _operands(task: Task, path: Einsum, known: Known) -> tuple[jax.Array, jax.Array]:
+def _operands(task: Task, path: Einsum, known: Known) -> tuple[Array, Array]:
     """Both as [B, batch, positions, elements], of one type; `batch`: of the site, as layers."""
 
-    def of_one(*operands: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_one(*operands: Array) -> tuple[Array, Array]:
         return operands_of(path, dict(zip(task.function.inputs, operands, strict=True)))
 
     a, d = over_examples(task.function, known, task.examples.size, of_one)
@@ -266,7 +266,7 @@ def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
 
 
-def _moved(sliced: GradientSlice, x: jax.Array) -> jax.Array:
+def _moved(sliced: GradientSlice, x: Array) -> Array:
     """[batch, D, F] as the gradient lies."""
     made = sliced.sites[0].op.results[0]
     known = {made: x.reshape(mlir.shape(made))}

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
@@ -140,7 +140,7 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
     return _predict(task, one, schedule).seconds <= LOOP.predict(task, one, schedule).seconds
 
 
-def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _emit(asked: Asked, known: Known, measure: Measure) -> Array:
     task, examples = asked.task, asked.task.examples
     mean = partial(_mean, task, known)
     if isinstance(measure, MeanOf):
@@ -151,7 +151,7 @@ def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     return central_moment(off(squared_magnitude), off(MEAN.phi))
 
 
-def _mean(task: Task, known: Known, phi: Phi, about: jax.Array | None = None) -> jax.Array:
+def _mean(task: Task, known: Known, phi: Phi, about: Array | None = None) -> Array:
     """The mean over the examples that are no padding of phi of their gradients, or of how far off
     these are from one like them, `about`.
     """
