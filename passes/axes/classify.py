@@ -42,7 +42,7 @@ from hlo_surgery.passes.axes.state import (
 from hlo_surgery.passes.dataflow.ancestors import held_values, hidden_parameters, holds_constant
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.errors import Reason, reason_at
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values, func
 from hlo_surgery.passes.ir.traits import integers
 from hlo_surgery.passes.structure.digits import Digit, leaves, unify
 from hlo_surgery.passes.structure.structure import Taking
@@ -98,9 +98,7 @@ def _classify_op(state: State, taking: Taking) -> None:
         state.classes[result] = settled(state, result, known, result in state.trained)
 
 
-def _made(
-    state: State, op: Operation, classes: list[Class], captured: Sequence[Value]
-) -> list[Class]:
+def _made(state: State, op: Operation, classes: list[Class], captured: Values) -> list[Class]:
     inside = [state.of(v) for v in captured]
     count = len(op.results)
     if mixed := next((c for c in (*classes, *inside) if isinstance(c, Mixed)), None):
@@ -135,7 +133,7 @@ def _may_be_laid_out(state: State, op: Operation) -> bool:
     """
     size = math.prod(digit.size for digit in state.batch)
     kept = integers(op, "broadcast_dimensions")
-    added = [n for dim, n in enumerate(mlir.shape(op.results[0])) if dim not in kept]
+    added = [n for dim, n in enumerate(mlir.shape(op.result)) if dim not in kept]
     return is_sum(state.of(op.operands[0])) and any(n > 1 and n % size == 0 for n in added)
 
 

@@ -317,13 +317,13 @@ def _place(found: Met, digit: Digit, value: Value, dim: int, index: int) -> int:
 def _reshaped(found: Met, digit: Digit) -> Way:
     """A reshape keeps the row-major order: between the same places of it lie the same digits."""
     structure, link = found.state.structure, found.link
-    values = found.op.operands[0], found.op.results[0]
+    values = found.op.operands[0], found.op.result
     flat = ([d for dim in structure.of(v) for d in dim] for v in values)
     torn = digit in found.state.batch_digits(link.torn if link else ())
     for one, two in aligned_runs(*flat):
         if leaves(one) != leaves(two) and digit in found.state.batch_digits([*one, *two]):
             torn = True
-    if torn or len(found.state.places(found.op.results[0]).get(digit, [])) != 1:
+    if torn or len(found.state.places(found.op.result).get(digit, [])) != 1:
         raise found.fail(reasons.APART)
     return KEPT
 
@@ -353,7 +353,7 @@ def _single(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequ
         along = integer(op, "dimension")
         if places == [along]:
             return KEPT
-        found.state.wanted.append((digit, found.state.structure.of(op.results[0])[along]))
+        found.state.wanted.append((digit, found.state.structure.of(op.result)[along]))
     if len(kinds) == 1:
         place = next(iter(kinds))
         if not places:

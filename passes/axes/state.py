@@ -18,7 +18,7 @@ from typing import Any
 
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves
 from hlo_surgery.passes.structure.structure import Dims, Link, Structure
 
 NOWHERE: frozenset[Digit] = frozenset()
@@ -147,15 +147,15 @@ class State:
     """
 
     structure: Structure
-    batch: list[Digit]
+    batch: Digits
     contribution: bool = False
     classes: dict[Value, Class] = field(default_factory=dict)
     taken: dict[Value, list[Class]] = field(default_factory=dict)
     trained: set[Value] = field(default_factory=set)
     held: set[Value] = field(default_factory=set)
     data: dict[Value, Reason] = field(default_factory=dict)
-    scope: list[Digit] = field(default_factory=list)
-    wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list)
+    scope: Digits = field(default_factory=list)
+    wanted: list[tuple[Digit, Digits]] = field(default_factory=list)
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict)
     owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
     # By the identity of lists of digits, which they hold, so that no other list has it.
@@ -188,7 +188,7 @@ class State:
         """An op by factors; None where nothing is known of it."""
         return self.structure.links.get(op.results[0])
 
-    def batch_digits(self, digits: Iterable[Digit]) -> list[Digit]:
+    def batch_digits(self, digits: Iterable[Digit]) -> Digits:
         """The batch digits among some, each as often as it is there."""
         own = (self.offsets.get(digit) for digit in leaves(digits))
         return [part[0] for part in own if part is not None]
@@ -221,7 +221,7 @@ class State:
                 places.setdefault(self.offsets[digit][0], []).append(dim)
         return Lies(laid, places, frozenset(places))
 
-    def _laid_along(self, digits: list[Digit]) -> LaidAlong:
+    def _laid_along(self, digits: Digits) -> LaidAlong:
         own, behind = list[tuple[int, Digit]](), 1
         for each in reversed(leaves(digits)):
             own += [(behind, each)] if each in self.offsets else []

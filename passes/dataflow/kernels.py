@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, Values, ir, sdy
 from hlo_surgery.passes.ir.traits import convolution_numbers, integers
 
 ATTRIBUTE = "sdy.sharding_rule"
@@ -106,7 +106,7 @@ def rule_along(op: Operation, along: Sequence[Axes]) -> Rule:
     return Rule(tuple(sizes), tuple(rows[:count]), tuple(rows[count:]), frozenset(), blocked)
 
 
-def _size(values: Sequence[Value], axes: Axes) -> int:
+def _size(values: Values, axes: Axes) -> int:
     pairs = zip(values, axes, strict=True)
     return next((mlir.shape(v)[axis] for v, axis in pairs if axis is not None), 1)
 

@@ -27,14 +27,13 @@ from urllib.parse import quote, unquote
 
 import jax
 import numpy as np
-from jax import Array
 from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, elements
-from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, elements
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, func, ir, stablehlo
 from hlo_surgery.passes.ir.modules import inline_calls, move_body
 
 ROOT = "hlo_surgery"
@@ -204,7 +203,7 @@ def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
 
 
 def set_results(
-    function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]
+    function: func.FuncOp, values: Values, attributes: Sequence[dict[str, str]]
 ) -> None:
     """Make the function return these values, the last of them with new string attributes."""
     block = mlir.body(function)
@@ -240,12 +239,12 @@ TELLING = (
     "module cannot; print what f returns instead"
 )
 
-Replacement = Callable[..., Sequence[Array]]
+Replacement = Callable[..., Arrays]
 CONVERT, FLOATS = "stablehlo.convert", {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def splice(
-    values: Sequence[Value],
+    values: Values,
     replacement: Replacement,
     before: Operation,
     source: Operation | None = None,
@@ -285,11 +284,11 @@ def _narrow_constants(module: mlir.Module) -> None:
     """
     for op in mlir.all_operations(module):
         known = op.name == CONVERT and mlir.made_by(op.operands[0], "stablehlo.constant")
-        if not known or mlir.shape(op.results[0]):
+        if not known or mlir.shape(op.result):
             continue
-        dtypes = {dtype_of(op.operands[0]), dtype_of(op.results[0])}
+        dtypes = {dtype_of(op.operands[0]), dtype_of(op.result)}
         if dtypes <= FLOATS:
-            number = elements(known).astype(dtype_of(op.results[0]))
+            number = elements(known).astype(dtype_of(op.result))
             with mlir.context(), op.location, ir.InsertionPoint(op):
                 made = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(number))
             mlir.replace(op, [cast(Value, made)])
@@ -308,7 +307,7 @@ def _lowered(
 
 def _further_arguments(
     lowered: mlir.Module, tracers: Sequence[Any], before: Operation, closed_over: ClosedOver | None
-) -> list[Value]:
+) -> Values:
     """The argument of main for each traced value, one for each value however often it is met."""
     if not tracers:
         return []

@@ -3,7 +3,7 @@
 Element types: `bf16`, `complex<f32>`, `ui8` in the module, and the same as a numpy dtype.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import jax
@@ -15,6 +15,7 @@ from jax import Array
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
 
+Arrays = Sequence[Array]
 _DTYPES = {
     name: np.dtype(own)
     for name, own in {
@@ -109,7 +110,7 @@ def is_table(op: Operation) -> bool:
     """Whether an op is a constant of numbers that are not all the same."""
     if op.name != "stablehlo.constant":
         return False
-    if mlir.is_complex(op.results[0]):
+    if mlir.is_complex(op.result):
         numbers = elements(op)
         return bool((numbers != numbers.ravel()[:1]).any())
     return not cast(Any, op.attributes["value"]).is_splat
@@ -117,7 +118,7 @@ def is_table(op: Operation) -> bool:
 
 def elements(op: Operation) -> npt.NDArray[Any]:
     """The elements of a constant, of any element type that numpy holds."""
-    dtype = dtype_of(op.results[0])
+    dtype = dtype_of(op.result)
     if dtype in _BUFFERS:
         return np.array(op.attributes["value"])
     if dtype.kind != "c":
@@ -130,11 +131,11 @@ def elements(op: Operation) -> npt.NDArray[Any]:
 def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[Any]:
     """A constant that the bindings cannot read, after a unary op to a type that they can."""
     with mlir.context(), ir.Location.unknown():
-        result = ir.RankedTensorType.get(mlir.shape(op.results[0]), ir.Type.parse(element_type))
+        result = ir.RankedTensorType.get(mlir.shape(op.result), ir.Type.parse(element_type))
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             main = func.FuncOp("main", ir.FunctionType.get([], [result]))
         with ir.InsertionPoint(main.add_entry_block()):
-            converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).results[0]])
+            converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).result])
             func.ReturnOp(list(converted.results))
         return np.array(stablehlo.eval_module(module, [])[0])

@@ -19,6 +19,7 @@ __all__ = [
     "Module",
     "Operation",
     "Value",
+    "Values",
     "chlo",
     "func",
     "ir",
@@ -29,6 +30,7 @@ __all__ = [
 
 Operation: TypeAlias = ir.Operation
 Value: TypeAlias = ir.Value[Any]
+Values: TypeAlias = Sequence[Value]
 Block: TypeAlias = ir.Block
 Module: TypeAlias = ir.Module
 
@@ -186,7 +188,7 @@ def op_names(module: Module) -> set[str]:
     return {op.name for op in all_operations(module)}
 
 
-def replace(op: Operation, values: Sequence[Value]) -> None:
+def replace(op: Operation, values: Values) -> None:
     """Use other values in place of an op's results, and erase it."""
     for result, value in zip(op.results, values, strict=True):
         result.replace_all_uses_with(value)
@@ -248,7 +250,7 @@ def users(value: Value) -> list[Operation]:
     return [cast(Any, use.owner).operation for use in value.uses]
 
 
-def captured(op: Operation) -> list[Value]:
+def captured(op: Operation) -> Values:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
     if not len(op.regions):
         return []
@@ -258,23 +260,23 @@ def captured(op: Operation) -> list[Value]:
     return [v for v in used if v not in inside]
 
 
-def taken(op: Operation) -> list[Value]:
+def taken(op: Operation) -> Values:
     """The op's operands, and what its regions use from outside."""
     return [*op.operands, *captured(op)]
 
 
-def made_of(value: Value) -> list[Value]:
+def made_of(value: Value) -> Values:
     """What the op that makes a value takes; nothing, of a block's argument."""
     op = defining_operation(value)
     return [] if op is None else taken(op)
 
 
-def values_within(op: Operation) -> list[Value]:
+def values_within(op: Operation) -> Values:
     """The arguments of all blocks in an op's regions, and what their ops result in."""
     return _made_in(op, nested_operations(op))
 
 
-def _made_in(op: Operation, ops: Sequence[Operation]) -> list[Value]:
+def _made_in(op: Operation, ops: Sequence[Operation]) -> Values:
     blocks = [b for each in (op, *ops) for region in each.regions for b in region.blocks]
     arguments = [argument for b in blocks for argument in b.arguments]
     return [*arguments, *(result for each in ops for result in each.results)]

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import inlined_location
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, func, ir, sdy
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, Values, func, ir, sdy
 
 Functions = Mapping[str, func.FuncOp]
 
@@ -110,7 +110,7 @@ def _inline(function: func.FuncOp, call: Operation) -> None:
     mlir.replace(call, move_body(copied, mlir.operands(call), call))
 
 
-def move_body(function: Any, arguments: list[Value], before: Operation) -> list[Value]:
+def move_body(function: Any, arguments: Values, before: Operation) -> list[Value]:
     """Move a detached function's ops before an op, its arguments bound; the returned values."""
     block = mlir.body(function)
     for parameter, argument in zip(block.arguments, arguments, strict=True):
@@ -215,7 +215,7 @@ def unmarked(op: Operation) -> dict[str, object]:
     """The op's attributes but for marks: what it computes. Of complex constants it is their text,
     since the bindings cannot hold them.
     """
-    if op.name == "stablehlo.constant" and mlir.is_complex(op.results[0]):
+    if op.name == "stablehlo.constant" and mlir.is_complex(op.result):
         number = mlir.attribute_names(op).index("value")
         return {"value": str(cast(Any, op.attributes)[number])}
     return {k: v for k, v in mlir.attributes(op).items() if not MARK.fullmatch(k)}

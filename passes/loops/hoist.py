@@ -30,7 +30,8 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.numbers import Numbers, counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import SUMMING, initial_operands
 from hlo_surgery.passes.loops.loop_sums import (
     Part,
@@ -85,7 +86,7 @@ def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked,
     if op is None:
         return None
     stack, whole = op.operands[0], mlir.shape(op.operands[0])
-    cut = [d for d, size in enumerate(mlir.shape(op.results[0])) if size != whole[d]]
+    cut = [d for d, size in enumerate(mlir.shape(op.result)) if size != whole[d]]
     is_inside = loop in mlir.loops_around(stack)
     if len(cut) != 1 or is_inside or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :]):
         return None
@@ -104,11 +105,11 @@ class Term:
     readings: Sequence[Reading]
 
     @property
-    def others(self) -> list[Value]:
+    def others(self) -> Values:
         """What the ops between take beside it."""
         return [v for each in self.readings for v in each.others]
 
-    def of(self, operands: Sequence[Array], known: Known) -> Array:
+    def of(self, operands: Arrays, known: Known) -> Array:
         """The contraction of these operands, and what lies behind it."""
         (made,) = cast(Raised, raise_op(self.site.op))(*operands)
         for each in self.readings:
@@ -126,7 +127,7 @@ class Carry:
     scan: Scan | None = None
 
 
-def hoist(axes: Axes, block: mlir.Block, outputs: Sequence[Value], *, stacks: bool) -> bool:
+def hoist(axes: Axes, block: mlir.Block, outputs: Values, *, stacks: bool) -> bool:
     """Hoist what the outputs rest on: sums out of all loops in this block, those within first; or
     stacks, out of its own. True if anything changed.
 
@@ -164,7 +165,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bo
     return True
 
 
-def _rows(found: Sequence[Carry]) -> list[Value]:
+def _rows(found: Sequence[Carry]) -> Values:
     """The operands of contractions that hold examples."""
     sites = [term.site for each in found for term in each.terms]
     return [v for site in sites for v, axis in site.inputs if axis]
@@ -222,7 +223,7 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     sources = [made[v][0] if v in made else v for v in operands]
     values = list(dict.fromkeys([initial, *others, *sources]))
 
-    def contracted(*arrays: Array) -> list[Array]:
+    def contracted(*arrays: Array) -> Arrays:
         known = dict(zip(values, arrays, strict=True))
         known |= {v: known[s] for v, s in zip(operands, sources, strict=True)}
         dims = {v: dim for v, (_, dim) in made.items()}

@@ -19,7 +19,7 @@ XLA cannot split a kernel. So at the end each device has the kernel to itself ag
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -30,7 +30,8 @@ from jax import Array, lax
 from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_kernel, leading
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, Values, ir, sdy
 from hlo_surgery.passes.ir.modules import is_annotation, meshes
 from hlo_surgery.passes.normalise.collectives import (
     Names,
@@ -57,7 +58,7 @@ from hlo_surgery.passes.raising.leading_dims import (
     array_operands,
     has_leading_dims,
 )
-from hlo_surgery.passes.raising.raise_op import raise_op, single
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 
 LAYOUTS = ("operand_layouts", "result_layouts")
 WAITING = "own_"
@@ -128,10 +129,7 @@ def _part(value: Value, front: list[int], dropped: int) -> ir.Type:
 
 
 def _reshaped(value: Value, kind: ir.Type) -> Value:
-    return ir.Operation.create("stablehlo.reshape", [kind], [value]).results[0]
-
-
-OnArrays = Callable[..., Sequence[Array]]
+    return ir.Operation.create("stablehlo.reshape", [kind], [value]).result
 
 
 def join_devices(module: Module) -> None:
@@ -217,14 +215,14 @@ def _join_control_flow(varying: Varying, op: Operation, manual: Names) -> None:
             align_operands(varying, last, leads)
 
 
-def _number(varying: Varying, op: Operation) -> list[Array]:
+def _number(varying: Varying, op: Operation) -> Arrays:
     """What an op makes of the devices' numbers."""
     axes, found = varying.of(op.results[0]), varying.numbers[op.results[0]]
     own = found[tuple(slice(None) if name in axes else 0 for name in varying.mesh)]
     return [jnp.asarray(own)]
 
 
-def _exchanged(varying: Varying, op: Operation) -> list[Value]:
+def _exchanged(varying: Varying, op: Operation) -> Values:
     collective, made = varying.collectives[op.results[0]], list[Value]()
     for operand in mlir.operands(op):
         lead = varying.in_order((*varying.of(operand), *collective.axes))
@@ -250,16 +248,15 @@ def _join_computation(varying: Varying, op: Operation) -> None:
         replace(varying, op, _mapped(varying, op, axes))
 
 
-def _mapped(varying: Varying, op: Operation, axes: Names) -> list[Value]:
+def _mapped(varying: Varying, op: Operation, axes: Names) -> Values:
     """The op on each device's values, by vmap over one leading dimension after the other.
 
     Convolutions of two operands that both differ are taken in turn: vmap would make feature groups
     of the devices.
     """
-    raised, values = raise_op(op), mlir.operands(op)
-    if raised is None:
+    function, values = raise_op(op), mlir.operands(op)
+    if function is None:
         raise _unknown(op)
-    function = cast(OnArrays, raised)
     for name in reversed(axes):
         differ = [name in varying.of(v) for v in values]
         if op.name == "stablehlo.convolution" and all(differ):
@@ -269,7 +266,7 @@ def _mapped(varying: Varying, op: Operation, axes: Names) -> list[Value]:
     return splice(values, function, op)
 
 
-def _in_turn(function: OnArrays, *arrays: Array) -> Sequence[Array]:
+def _in_turn(function: Raised, *arrays: Array) -> Arrays:
     return lax.map(lambda each: function(*each), arrays)
 
 

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, Values, ir, sdy
 from hlo_surgery.passes.ir.modules import MARK, is_annotation, marks, meshes
 from hlo_surgery.passes.ir.traits import flag
 
@@ -168,7 +168,7 @@ def _mark(value: Value, sharding: ir.Attribute) -> None:
     op.attributes[name] = ir.ArrayAttr.get([*known, sharding], mlir.context())
 
 
-def _bearers(op: Operation) -> list[Sequence[Value]]:
+def _bearers(op: Operation) -> list[Values]:
     """The values of which an op bears the marks: its results, and the arguments of its regions."""
     return [op.results, *(block.arguments for block in mlir.blocks(op))]
 

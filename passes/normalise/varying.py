@@ -24,7 +24,7 @@ import numpy as np
 from hlo_surgery.passes.dataflow.numbers import Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure, ir, stablehlo
 from hlo_surgery.passes.normalise.collectives import (
     Collective,
     Mesh,
@@ -93,7 +93,7 @@ def align_operands(varying: Varying, op: Operation, leads: Sequence[Names]) -> N
     stay alone.
     """
     scalars = SCALARS.get(op.name, ())
-    local = mlir.shape(op.results[0]) if scalars else None
+    local = mlir.shape(op.result) if scalars else None
     for i, lead in enumerate(leads):
         operand = op.operands[i]
         if i not in scalars or mlir.shape(operand):
@@ -106,7 +106,7 @@ def extend(varying: Varying, values: Iterable[Value]) -> None:
         set_shape(value, (*varying.sizes(varying.of(value)), *mlir.shape(value)))
 
 
-def replace(varying: Varying, op: Operation, values: Sequence[Value]) -> None:
+def replace(varying: Varying, op: Operation, values: Values) -> None:
     """Other values in place of an op's results."""
     for result, value in zip(op.results, values, strict=True):
         rename(varying, result, value)
@@ -158,13 +158,13 @@ def _numbers(ops: Sequence[Operation], mesh: Mesh) -> dict[Value, Numbers]:
     return found
 
 
-def _following(varying: Varying, axis: str, value: Value) -> list[Value]:
+def _following(varying: Varying, axis: str, value: Value) -> Values:
     """What differs along an axis where a value does."""
     found = (v for use in value.uses for v in _through(varying, axis, use))
     return [v for v in found if v not in varying.numbers]
 
 
-def _through(varying: Varying, axis: str, use: Any) -> list[Value]:
+def _through(varying: Varying, axis: str, use: Any) -> Values:
     op, number = use.owner.operation, int(use.operand_number)
     around = op.parent.operation
     returns = not len(op.results) and around.name != "func.func"

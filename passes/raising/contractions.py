@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, wide_dtype
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers, wide_dtype
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -53,7 +53,7 @@ def dot_general(
         dims = (summed, others[0]), (batch, others[1])
         return lax.dot_general(x, y, dims, how, preferred_element_type=accumulator)
 
-    return with_element_types(op, contract, result or dtype_of(op.results[0]))
+    return with_element_types(op, contract, result or dtype_of(op.result))
 
 
 def _without_ones(
@@ -73,7 +73,7 @@ def _without_ones(
 @raises("stablehlo.convolution")
 def convolution(op: Operation) -> Raised | None:
     """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
-    count, reversed_dims = len(mlir.shape(op.results[0])) - 2, reversed_dimensions(op)
+    count, reversed_dims = len(mlir.shape(op.result)) - 2, reversed_dimensions(op)
     convolve = partial(
         lax.conv_general_dilated,
         window_strides=ones_unless_given(op, "window_strides", count),
@@ -89,7 +89,7 @@ def convolution(op: Operation) -> Raised | None:
     def contract(lhs: Array, rhs: Array, accumulator: np.dtype) -> Array:
         return convolve(lhs, lax.rev(rhs, reversed_dims), preferred_element_type=accumulator)
 
-    return with_element_types(op, contract, dtype_of(op.results[0]))
+    return with_element_types(op, contract, dtype_of(op.result))
 
 
 @raises("stablehlo.reduce")
@@ -107,7 +107,7 @@ def _on_top(op: Operation, summed: Callable[[Array], Array]) -> Raised | None:
         return None
     dtypes = [dtype_of(result) for result in op.results]
 
-    def sums(*operands: Array) -> tuple[Array, ...]:
+    def sums(*operands: Array) -> Arrays:
         values = list(map(lax.convert_element_type, operands, dtypes * 2))
         pairs = zip(values[: len(dtypes)], values[len(dtypes) :], strict=True)
         return tuple(jnp.add(summed(value), initial) for value, initial in pairs)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -67,7 +67,7 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
         mode=lax.GatherScatterMode.FILL_OR_DROP,
     )
 
-    def scattered(*operands: Array) -> tuple[Array, ...]:
+    def scattered(*operands: Array) -> Arrays:
         count = len(dtypes)
         indices = index_vectors_last(operands[count], index_vector_dim)
         each = zip(operands[:count], operands[count + 1 :], dtypes, strict=True)

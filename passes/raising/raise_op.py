@@ -23,11 +23,11 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, is_static_array
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import integer, integers
 
-Raised = Callable[..., tuple[Array, ...]]
+Raised = Callable[..., Arrays]
 Rule = Callable[[Operation], Raised | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
@@ -86,7 +86,7 @@ raises("stablehlo.imag")(lambda _: single(jnp.imag))
 @raises("stablehlo.convert")
 def convert(op: Operation) -> Raised:
     """Convert to the result's element type; complex to real drops the imaginary part."""
-    target = dtype_of(op.results[0])
+    target = dtype_of(op.result)
     drops = mlir.is_complex(op.operands[0]) and target.kind != "c"
     return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
 
@@ -114,13 +114,13 @@ def by_attributes(op: Operation) -> Raised:
 @raises("stablehlo.reshape")
 def reshape(op: Operation) -> Raised:
     """The same elements in row-major order, in the result's shape."""
-    return single(partial(lax.reshape, new_sizes=mlir.shape(op.results[0])))
+    return single(partial(lax.reshape, new_sizes=mlir.shape(op.result)))
 
 
 @raises("stablehlo.broadcast_in_dim")
 def broadcast_in_dim(op: Operation) -> Raised:
     """Repeat along the dimensions that the operand lacks, or has with size 1."""
-    shape, dimensions = mlir.shape(op.results[0]), integers(op, "broadcast_dimensions")
+    shape, dimensions = mlir.shape(op.result), integers(op, "broadcast_dimensions")
     return single(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=dimensions))
 
 

@@ -13,8 +13,8 @@ from jax import Array, lax
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.constants import Arrays, widened
+from hlo_surgery.passes.ir.mlir import Values
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MEAN, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join, squared_magnitude, without_padding
@@ -44,7 +44,7 @@ class Measurements:
     measured: Sequence[Measured]
     chosen: Mapping[int, Chosen]
     known: Known
-    values: Sequence[Value]
+    values: Values
 
     @property
     def size(self) -> int:
@@ -64,29 +64,29 @@ class Measurements:
     def _gradients(self) -> range:
         return range(self.number)
 
-    def of(self, measure: Measure) -> list[Array]:
+    def of(self, measure: Measure) -> Arrays:
         """A measure of each gradient."""
         found, real = [self.measured[i][measure] for i in self._gradients], self._real
         if real is None:
             return found
         return [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
 
-    def mean(self) -> list[Array]:
+    def mean(self) -> Arrays:
         """The mean of the examples' gradients; the module's own may count padding."""
         return self.own_mean() if self._real is None else self.of(MEAN)
 
-    def own_mean(self) -> list[Array]:
+    def own_mean(self) -> Arrays:
         """The module's own gradients, of a sum over the number of examples."""
         gradients = [self.values[i] for i in self._gradients]
         return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
 
     def weighted(
         self,
-        weights: Sequence[Array],
+        weights: Arrays,
         finite: Array | None = None,
         *,
         squares: bool = False,
-    ) -> list[Array]:
+    ) -> Arrays:
         """The sum over b of w_b g_b, or of |w_b g_b|**2, in which padding counts nothing."""
         padding = self.examples.padding(self.known)
         if padding is not None:
@@ -94,9 +94,7 @@ class Measurements:
         own = _apart([without_padding(w, padding) for w in weights])
         return self._each(partial(self._weighted, finite=finite, squares=squares), own)
 
-    def weighted_squares(
-        self, weights: Sequence[Array], finite: Array | None = None
-    ) -> list[Array]:
+    def weighted_squares(self, weights: Arrays, finite: Array | None = None) -> Arrays:
         """The sum over b of |w_b g_b|**2."""
         return self.weighted(weights, finite, squares=True)
 
@@ -107,19 +105,19 @@ class Measurements:
         with within("output", names), within("strategy", ["loop"]):
             return sum_over_examples(chosen, self.known, function)
 
-    def along(self, directions: Sequence[Array]) -> list[Array]:
+    def along(self, directions: Arrays) -> Arrays:
         """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
         rows = self._each(self._along, directions)
         return [without_padding(row, padding) for row in rows]
 
-    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[Array]:
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> Arrays:
         """The mean over b of (P' g_b Q)**2."""
         return self._each(lambda i, b: rotated_squares(self.chosen[i], self.known, b), bases)
 
-    def _each(self, of: Callable[[int, Any], Array], given: Sequence[Any]) -> list[Array]:
+    def _each(self, of: Callable[[int, Any], Array], given: Sequence[Any]) -> Arrays:
         """Of each gradient, by its number and what is given for it, named so."""
-        found: list[Array] = []
+        found: Arrays = []
         for i, own in zip(self._gradients, given, strict=True):
             with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
                 found.append(of(i, own))
@@ -176,13 +174,13 @@ class Measurements:
         return reweighted(task.sliced, self.known, weights, self.count, finite, wide) * scale
 
 
-def _apart(weights: Sequence[Array]) -> list[Array]:
+def _apart(weights: Arrays) -> Arrays:
     """The same weights, as values of which each gradient has its own.
 
     XLA for GPU would multiply all operands that share their weights in one kernel, before the first
     of them is contracted, and so hold weighted copies of all.
     """
-    own: list[Array] = []
+    own: Arrays = []
     for weight in weights:
         kept = [*own[-1:], weight]
         own.append(lax.optimization_barrier(kept)[-1])
@@ -198,7 +196,7 @@ class Staged:
     whether it asks for sums with weights that all examples decide on.
     """
 
-    inside: Callable[[Measurements], Sequence[Array]]
+    inside: Callable[[Measurements], Arrays]
     joins: Sequence[Join]
-    behind: Callable[[Measurements, Sequence[Array]], Sequence[Array]]
+    behind: Callable[[Measurements, Arrays], Arrays]
     again: bool

@@ -12,7 +12,8 @@ from jax import Array
 
 from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice, within
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
 from hlo_surgery.passes.loops.lift_values import lift_control_flow
 from hlo_surgery.passes.loops.loop_sums import Part, Scan, replace_update, scanned_gradient, stacked
 from hlo_surgery.passes.measures.measures import Defined, Measure
@@ -40,7 +41,7 @@ from hlo_surgery.passes.terms.slice_functions import (
 )
 from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Known
 
-Finish = Callable[[Measurements], Sequence[Array]]
+Finish = Callable[[Measurements], Arrays]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Answer:
 
 
 # The answer for each target, and what was made of their measures.
-Answered = tuple[list[Answer], list[Value]]
+Answered = tuple[list[Answer], Values]
 
 
 def _answer_of(chosen: Chosen, gradient: Value | None) -> Answer:
@@ -186,7 +187,7 @@ def _inside_loop(
     }
 
 
-def _in_order(asked: Sequence[Target], found: Measurements) -> list[Array]:
+def _in_order(asked: Sequence[Target], found: Measurements) -> Arrays:
     """The measures as asked for; each strategy has found its own, in an order of their own."""
     pairs = zip(asked, found.measured, strict=True)
     return [measured[measure] for target, measured in pairs for measure in target.measures]
@@ -245,7 +246,7 @@ def _at_end(
     values = list(dict.fromkeys(taken))
     reused = [i for i in chosen if chosen[i].reuse]
 
-    def replacement(*operands: Array) -> list[Array]:
+    def replacement(*operands: Array) -> Arrays:
         known = dict(zip(values, operands, strict=True))
         computed = compute_measures(chosen, known, asking.asked_by)
         for i, s in stacked.items():

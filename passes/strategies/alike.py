@@ -20,7 +20,7 @@ from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.rebuild import copy_all, extend_return
 from hlo_surgery.passes.emit.splice import Scope
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, ir
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Examples, Strategy, Task
 from hlo_surgery.passes.terms.steps import GradientSlice, Known, Place, Split, Step
@@ -76,7 +76,7 @@ def _renamed(x: Any, name: Callable[[Value], Any]) -> Any:
     return tuple(_renamed(each, name) for each in x) if isinstance(x, tuple) else x
 
 
-def _copy(steps: Sequence[Step], values: Sequence[Value]) -> tuple[mlir.Module, dict[Value, Value]]:
+def _copy(steps: Sequence[Step], values: Values) -> tuple[mlir.Module, dict[Value, Value]]:
     """A module of these steps' ops that returns the values, and what all are there."""
     code = mlir.parse("func.func @main() { stablehlo.return }")
     block: Any = mlir.body(mlir.main_function(code))

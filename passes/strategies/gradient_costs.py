@@ -206,7 +206,7 @@ def bytes_of(value: Value) -> int:
 def flops_of(op: Operation) -> int:
     """Two for each multiply-add of a contraction, one for each element summed by a reduction."""
     if op.name in SUMMING:
-        return 2 * math.prod(mlir.shape(op.results[0])) * contracted(op)[1].positions
+        return 2 * math.prod(mlir.shape(op.result)) * contracted(op)[1].positions
     return max(math.prod(mlir.shape(v)) for v in [*op.operands, *op.results])
 
 

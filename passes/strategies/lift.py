@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from hlo_surgery.passes.ir.constants import summable, widened
+from hlo_surgery.passes.ir.constants import Arrays, summable, widened
 from hlo_surgery.passes.measures.measures import (
     Defined,
     Gram,
@@ -226,11 +226,11 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
             return norms_of_rows(widened(gradient)[None], measure.ord)[0]
         return measure.each(gradient, mean)
 
-    def taken(gradients: Sequence[Array], is_sum: bool) -> list[list[Any]]:
+    def taken(gradients: Arrays, is_sum: bool) -> list[list[Any]]:
         each = zip(asked, gradients, means, strict=True)
         return [[of_one(m, g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
 
-    def take(gradients: Sequence[Array]) -> tuple[Any, Any]:
+    def take(gradients: Arrays) -> tuple[Any, Any]:
         # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
         pairs = zip(asked, gradients, strict=True)
         shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]
@@ -286,7 +286,7 @@ LOOP = Strategy(
 )
 
 
-Function = Callable[[list[Array]], Any]
+Function = Callable[[Arrays], Any]
 
 
 def weighted_by_example(
@@ -328,7 +328,7 @@ def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function
     """
     examples = chosen[0].task.examples
 
-    def take(gradients: Sequence[Array]) -> tuple[Any, tuple[()]]:
+    def take(gradients: Arrays) -> tuple[Any, tuple[()]]:
         return jax.tree.map(summable, function([widened(g) for g in gradients])), ()
 
     together = jointly([one.task.looped for one in chosen])

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from hlo_surgery.passes.emit.rebuild import counted_loop
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.strategies.gradient_costs import Schedule
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
@@ -35,7 +36,7 @@ def looped_gradients(
     size: int,
     schedule: Schedule,
     take: Take,
-    beside: tuple[Array, ...] = (),
+    beside: Arrays = (),
     counted: Array | None = None,
 ) -> tuple[Any, Any]:
     """The sum over the examples of the arrays that `take` has first, and those that it has second,

@@ -16,7 +16,7 @@ where they cancel.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
@@ -26,7 +26,7 @@ from jax import Array, lax
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
+from hlo_surgery.passes.ir.constants import Arrays, widened
 from hlo_surgery.passes.ir.traits import initial_operands, precision
 from hlo_surgery.passes.measures.measures import Phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
@@ -82,7 +82,7 @@ def _is_rank_one(site: Step, per_token: bool) -> bool:
     single = op.name in SQUARED and len(op.results) == 1
     if not single or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
         return False
-    is_wide = mlir.is_at_least_float32(op.results[0])
+    is_wide = mlir.is_at_least_float32(op.result)
     if op.name == "stablehlo.scatter" and (raise_op(op) is None or not is_wide):
         return False
     number, own = next(iter(contracted(op).items()))
@@ -107,7 +107,7 @@ def squared_mean(task: Task, known: Known, phi: Phi) -> Array:
     # A gradient is so many times what its example adds. Phi of that number may leave the range.
     mantissa, exponent = _as_powers(size, task.dtype) if examples.is_mean else (1.0, 0.0)
 
-    def at_site(site: Step, operands: list[Array], power: Any) -> Array:
+    def at_site(site: Step, operands: Arrays, power: Any) -> Array:
         by = mantissa, power + exponent
         return _squared_site(site, operands, phi, scale, examples.flags(known), by)
 
@@ -117,7 +117,7 @@ def squared_mean(task: Task, known: Known, phi: Phi) -> Array:
 def _behind_sites(
     task: Task,
     known: Known,
-    at_site: Callable[[Step, list[Array], Any], Array],
+    at_site: Callable[[Step, Arrays, Any], Array],
     phi: Phi,
     of_padding: Phi | None = None,
 ) -> Array:
@@ -152,7 +152,7 @@ def weighted_squares(task: Task, known: Known, weights: Array, finite: Array | N
     def phi(x: Array) -> Array:
         return squared_magnitude(x.astype(task.dtype))
 
-    def at_site(site: Step, operands: list[Array], power: Any) -> Array:
+    def at_site(site: Step, operands: Arrays, power: Any) -> Array:
         own = weighted_site(site, list(map(widened_numbers, operands)), {}, weights, finite)
         return _squared_site(site, own, phi, scale, finite, (1.0, power))
 
@@ -166,7 +166,7 @@ def weighted_squares(task: Task, known: Known, weights: Array, finite: Array | N
 
 def _squared_site(
     site: Step,
-    operands: Sequence[Array],
+    operands: Arrays,
     phi: Phi,
     scale: Array,
     real: Array | None,
@@ -228,9 +228,7 @@ def centred_variance(task: Task, known: Known) -> Array:
     return _behind_sites(task, known, at_site, squared_magnitude, jnp.zeros_like)
 
 
-def _variance_at_site(
-    task: Task, known: Known, site: Step, operands: list[Array], power: Any
-) -> Array:
+def _variance_at_site(task: Task, known: Known, site: Step, operands: Arrays, power: Any) -> Array:
     """The variance of what each example's gradient has of a site, and times 2**power."""
     examples, axes = task.examples, [axis for _, axis in site.inputs]
     size, real = examples.count(known), examples.flags(known)
@@ -283,8 +281,8 @@ def _squares(first: Centred, second: Centred, contract: Contract) -> Array:
 
 
 def _contracted(
-    terms: Sequence[Array],
-    others: Sequence[Array],
+    terms: Arrays,
+    others: Arrays,
     batching: Any,
     summed: tuple[Dims, Dims],
     precision: Any,

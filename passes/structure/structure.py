@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, unify
 
 Shape = tuple[int, ...]
 # The factors that a dimension counts by, each once; None where they do not make it up.
@@ -55,7 +55,7 @@ class Link:
     blocked: frozenset[int] = frozenset()
     steps: dict[int, Digit] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
-    torn: list[Digit] = field(default_factory=list)
+    torn: Digits = field(default_factory=list)
     alike: bool = False
     lookup: Lookup | None = None
 
@@ -83,7 +83,7 @@ class Link:
                 row[dim] = None
 
 
-def align(link: Link, one: list[Digit], two: list[Digit]) -> None:
+def align(link: Link, one: Digits, two: Digits) -> None:
     """Unify what an op lays side by side, and note where it does not align."""
     if not unify(one, two):
         link.torn += [*one, *two]
@@ -98,7 +98,7 @@ def _each(shape: Shape) -> list[Counted]:
     return [(dim,) for dim in range(len(shape))]
 
 
-Dims = list[list[Digit]]
+Dims = list[Digits]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +145,8 @@ class Taking(NamedTuple):
 
     op: Operation
     name: str
-    operands: list[Value]
-    results: list[Value]
+    operands: Values
+    results: Values
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Structure:
     ops: dict[Block, list[Taking]] = field(default_factory=dict)
     ragged: list[tuple[Digit, Value]] | None = None
     lookups: list[Operation] = field(default_factory=list)
-    others: list[list[Digit]] = field(default_factory=list)
+    others: list[Digits] = field(default_factory=list)
     owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
 
     def of(self, value: Value) -> Dims:
@@ -188,7 +188,7 @@ class Structure:
             for mine, its in zip(own, self.dims.setdefault(other, own), strict=True):
                 unify(mine, its)
 
-    def piece(self, digits: list[Digit]) -> Piece | None:
+    def piece(self, digits: Digits) -> Piece | None:
         """The static part of a digit that a dimension is, if it is one."""
         own = leaves(digits)
         return next((p for p in self.pieces if [p.digit.root] == own), None)

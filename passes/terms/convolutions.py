@@ -84,7 +84,7 @@ def convolution_by_patches(
             contract.def_vmap(partial(_lifted, lifted))
         return contract(image, window)
 
-    return with_element_types(op, by_either, result or dtype_of(op.results[0]))
+    return with_element_types(op, by_either, result or dtype_of(op.result))
 
 
 def _suits_library(op: Operation) -> bool:
@@ -142,7 +142,7 @@ def _by_position(x: Array, dims: Sequence[int]) -> Array:
 
 def windows_of(op: Operation) -> list[Window]:
     """The window's way over each spatial dimension."""
-    numbers, result = convolution_numbers(op), op.results[0]
+    numbers, result = convolution_numbers(op), op.result
     image, kernel = numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions
     count = len(image)
     return [

@@ -24,8 +24,8 @@ from jax import Array
 from hlo_surgery.passes.axes.state import is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.scaling import exponent_of, times_power_of_two
@@ -60,7 +60,7 @@ class Reading:
         return self.op.results[0]
 
     @property
-    def others(self) -> list[Value]:
+    def others(self) -> Values:
         """What it takes beside sums: what it scales by, or pads with."""
         return [v for i, v in enumerate(self.op.operands) if i not in self.sums]
 
@@ -151,7 +151,7 @@ def moving(op: Operation) -> Raised | None:
     A sum over sizes of 1 only, as in a transposed broadcast, is a reshape.
     """
     if _drops_unit_dimensions(op):
-        shape = mlir.shape(op.results[0])
+        shape = mlir.shape(op.result)
         return single(lambda x, _: x.reshape(shape))
     return raise_op(op) if op.name in (*MOVES, "stablehlo.pad") else None
 
@@ -199,7 +199,7 @@ def moved_statistic(
     """
     known, powers = dict(statistics), powers or {}
 
-    def behind(read: Reading, value: Array, others: Sequence[Array]) -> Array:
+    def behind(read: Reading, value: Array, others: Arrays) -> Array:
         match read.does:
             case Does.NEGATES:
                 return value * phi(jnp.asarray(-1, dtype))

@@ -17,7 +17,7 @@ from jax import Array
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.passes.ir.traits import added_results, integers
@@ -34,7 +34,7 @@ def fold_squared_sums(module: Module) -> int:
     for op in mlir.all_operations(module):
         found = folded_reduce(op) if op.name == "stablehlo.reduce" else None
         if found is not None:
-            mlir.replace(op, splice(found.values, partial(_computed, found, op.results[0]), op))
+            mlir.replace(op, splice(found.values, partial(_computed, found, op.result), op))
             count += 1
     mlir.run_passes(module, "cse", "func.func(trivial-dce)")
     return count
@@ -53,5 +53,5 @@ def folded_reduce(op: Operation) -> Contraction | None:
     return Contraction(monomial, monomial.dot, summed) if summed else None
 
 
-def _computed(found: Contraction, result: Value, *operands: Array) -> list[Array]:
+def _computed(found: Contraction, result: Value, *operands: Array) -> Arrays:
     return [contract(found, operands, dtype_of(result)).reshape(mlir.shape(result))]

@@ -19,7 +19,7 @@ from hlo_surgery.passes.axes.state import Batched, Class, is_rows, is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.terms.steps import (
@@ -143,7 +143,7 @@ def gradient_slice(axes: Axes, output: Value) -> GradientSlice:
     It ends at sites and at values that are lifted already.
     """
 
-    def sums_of(values: Sequence[Value]) -> list[Value]:
+    def sums_of(values: Values) -> Values:
         sources = map(behind_barriers, values)
         return [v for v in sources if v not in axes.lifted and axes.sums(v)]
 

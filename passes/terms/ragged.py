@@ -21,8 +21,9 @@ from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.emit.rebuild import copy_before
 from hlo_surgery.passes.emit.splice import Scope, splice
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.structure.ragged import GATHER, looked_up, whole_and_rows
 from hlo_surgery.passes.terms.steps import Axes, Known
@@ -65,7 +66,7 @@ class Compared:
     puts: bool
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> Values:
         """What it rests on."""
         owners = (self.whole.owner, self.rows.owner)
         return [self.indices, *(v for v in owners if v is not None)]
@@ -118,7 +119,7 @@ def find_owners(axes: Axes) -> None:
             (axes.owners[digit],) = splice(values, owners, last, last, scope=SCOPE)
 
 
-def _owners(compared: Sequence[Compared], values: Sequence[Value], *arrays: Array) -> list[Array]:
+def _owners(compared: Sequence[Compared], values: Values, *arrays: Array) -> Arrays:
     known = dict(zip(values, arrays, strict=True))
     return [reduce(jnp.maximum, [each.owners(known) for each in compared])]
 
@@ -132,7 +133,7 @@ def crossed(axes: Axes, block: Block) -> Value:
     told = [v for one, other in same for v in (one.owner, other.owner) if v is not None]
     values = list(dict.fromkeys([*(v for each in compared for v in each.values), *ids, *told]))
 
-    def found(*arrays: Array) -> list[Array]:
+    def found(*arrays: Array) -> Arrays:
         known = dict(zip(values, arrays, strict=True))
         met = [each.met(known, axes.size) for each in compared]
         met += [_differ(one.whose(known), other.whose(known), axes.size) for one, other in same]
@@ -156,7 +157,7 @@ def _differ(source: Array, place: Array, size: int, counts: Any = True) -> Array
 def _makes_rows(axes: Axes, op: Operation) -> bool:
     """Whether an op makes examples' own of rows of a ragged axis."""
     held = axes.state.batch_digits(looked_up(axes.state.structure, op)[0])
-    return bool(held) and is_rows(axes.state.of(op.results[0]))
+    return bool(held) and is_rows(axes.state.of(op.result))
 
 
 def _said_twice(axes: Axes) -> list[tuple[Along, Along]]:
@@ -173,7 +174,7 @@ def _said_twice(axes: Axes) -> list[tuple[Along, Along]]:
 
 def _compared(axes: Axes, op: Operation) -> Compared:
     """What an op takes rows of, and where they lie."""
-    lookup = axes.state.structure.links[op.results[0]].lookup
+    lookup = axes.state.structure.links[op.result].lookup
     assert lookup is not None
     taken, moved = whole_and_rows(op)
     (along,) = _places(axes, taken)
@@ -227,5 +228,5 @@ def outside(value: Value, before: Operation) -> Value | None:
     operands = [outside(v, before) for v in op.operands]
     if len(op.regions) or any(v is None for v in operands):
         return None
-    copied = copy_before(op, cast(list[Value], operands), before, SCOPE)
+    copied = copy_before(op, cast(Values, operands), before, SCOPE)
     return copied.results[mlir.results(op).index(value)]

@@ -35,8 +35,8 @@ from jax import Array, lax
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import added_results, integers
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
@@ -74,9 +74,9 @@ class Onto:
         return (self.other, *self.scatter.inputs[1:])
 
     @property
-    def replaced(self) -> list[Value]:
+    def replaced(self) -> Values:
         """What is no longer made."""
-        return [step.op.results[0] for step in (self.scatter, *self.moves)]
+        return [step.op.result for step in (self.scatter, *self.moves)]
 
 
 def turned_sites(steps: Sequence[Step]) -> dict[Value, Operation]:
@@ -85,7 +85,7 @@ def turned_sites(steps: Sequence[Step]) -> dict[Value, Operation]:
     across what is contracted, once for each use and step of a loop.
     """
     dots = [step.op for step in steps if step.is_site and step.op.name == DOT]
-    sites = {op.results[0]: op for op in dots if raise_op(op)}
+    sites = {op.result: op for op in dots if raise_op(op)}
     uses = _uses(steps)
     return {
         made: step.op
@@ -103,7 +103,7 @@ def _uses(steps: Sequence[Step]) -> Counter[Value]:
 
 def _turned_order(site: Operation) -> list[int]:
     left = contracted(site)[0]
-    kept, end = len(left.batch), len(mlir.shape(site.results[0]))
+    kept, end = len(left.batch), len(mlir.shape(site.result))
     first = kept + len(left.free)
     return [*range(kept), *range(first, end), *range(kept, first)]
 
@@ -113,7 +113,7 @@ def scatters_onto(steps: Sequence[Step]) -> dict[Value, Onto]:
     makers = {step.op.results[0]: step for step in steps}
     uses = _uses(steps)
     adds = [step for step in steps if step.op.name == "stablehlo.add"]
-    found = {step.op.results[0]: _scattered(step, makers, uses) for step in adds}
+    found = {step.op.result: _scattered(step, makers, uses) for step in adds}
     return {value: onto for value, onto in found.items() if onto is not None}
 
 
@@ -146,7 +146,7 @@ def _adds_to_zeros(op: Operation) -> bool:
 
 def _widens(steps: Sequence[Step]) -> bool:
     """Whether nothing is rounded on the way: the sum may be taken in its result's type."""
-    dtypes = [dtype_of(step.op.results[0]) for step in steps]
+    dtypes = [dtype_of(step.op.result) for step in steps]
     return all(np.can_cast(one, other) for one, other in pairwise(dtypes))
 
 
@@ -160,7 +160,7 @@ def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
     add = scatter(onto.scatter.op, dtype)
     assert add is not None
 
-    def added(other: Array, indices: Array, updates: Array) -> tuple[Array, ...]:
+    def added(other: Array, indices: Array, updates: Array) -> Arrays:
         for order in reversed(orders):
             other = lax.transpose(other, [order.index(d) for d in range(len(order))])
         (total,) = add(other, indices, updates)
@@ -309,11 +309,11 @@ def by_windows(site: Step, function: Raised) -> Raised:
     axes = [axis for _, axis in site.inputs]
     width = next(axis.width for axis in axes if isinstance(axis, Rows))
 
-    def summed(*operands: Array) -> tuple[Array, ...]:
+    def summed(*operands: Array) -> Arrays:
         begin, end = operands[-1]
         pairs = list(zip(operands[:-1], axes, strict=False))
 
-        def window(start: Array) -> tuple[Array, ...]:
+        def window(start: Array) -> Arrays:
             return function(*(_window(x, axis, start, end) for x, axis in pairs))
 
         def go_on(state: tuple[Array, Any]) -> tuple[Array, Any]:

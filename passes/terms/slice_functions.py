@@ -28,9 +28,9 @@ from jax import Array, lax
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
@@ -104,15 +104,15 @@ def narrowest(sliced: GradientSlice) -> np.dtype:
 def raise_wide(step: Step) -> Raised | None:
     """A step that returns at least float32; None where a slice of it is not widenable."""
     op = step.op
-    if len(op.results) != 1 or not mlir.is_inexact(op.results[0]) or mlir.is_complex(op.results[0]):
+    if len(op.results) != 1 or not mlir.is_inexact(op.result) or mlir.is_complex(op.result):
         return None
     if step.is_site:
         sums = SUMS.get(op.name)
-        return sums(op, wide_dtype(dtype_of(op.results[0]))) if sums else None
+        return sums(op, wide_dtype(dtype_of(op.result))) if sums else None
     if op.name == "stablehlo.add":
         return single(_added)
     if op.name == "stablehlo.convert":
-        return single(partial(_converted, wide_dtype(dtype_of(op.results[0]))))
+        return single(partial(_converted, wide_dtype(dtype_of(op.result))))
     return moving(op) if op.name not in ("stablehlo.slice", "stablehlo.pad") else None
 
 
@@ -148,7 +148,7 @@ class SliceFunction:
     count: Value | None = None
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> Values:
         """The values of the module that the inputs are made of."""
         found = [value for value, _ in self.inputs]
         places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
@@ -204,7 +204,7 @@ class _Call:
     """
 
     inputs: tuple[Input, ...]
-    results: Sequence[Value]
+    results: Values
     made: Raised
     is_late: bool = False
 
@@ -230,7 +230,7 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     """The steps of a slice in order, scatters where what they are added to is known."""
     onto, turned = scatters_onto(sliced.steps), turned_sites(sliced.steps)
     replaced = {value for each in onto.values() for value in each.replaced}
-    replaced |= {op.results[0] for op in turned.values()}
+    replaced |= {op.result for op in turned.values()}
     left = [(step, step.op.results[0]) for step in sliced.steps]
     return [
         _scattering(step, onto[made], how)
@@ -256,11 +256,11 @@ def _calling(
 
 
 def _made_in(step: Step, how: Contracting) -> np.dtype:
-    dtype = dtype_of(step.op.results[0])
+    dtype = dtype_of(step.op.result)
     return wide_dtype(dtype) if how.wide else dtype
 
 
-def _from_wide(raised: Raised, *operands: Array) -> tuple[Array, ...]:
+def _from_wide(raised: Raised, *operands: Array) -> Arrays:
     return raised(*map(widened, operands))
 
 
@@ -269,7 +269,7 @@ def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
     dtype = _made_in(step, how)
     scatter = scatter_onto(onto, dtype)
 
-    def made(size: Any, other: Array, indices: Array, updates: Array) -> tuple[Array, ...]:
+    def made(size: Any, other: Array, indices: Array, updates: Array) -> Arrays:
         updates = updates.astype(dtype)
         return scatter(other, indices, _scaled(updates, size) if onto.scatter.is_site else updates)
 
@@ -295,11 +295,11 @@ def _raised(step: Step, how: Contracting, is_turned: bool) -> Raised | None:
     return partial(_from_wide, raised) if raised and from_wide else raised
 
 
-def _beside(function: Raised, _: Any, *operands: Array) -> tuple[Array, ...]:
+def _beside(function: Raised, _: Any, *operands: Array) -> Arrays:
     return function(*operands)
 
 
-def _contributions(site: Step, function: Raised, size: Any, *operands: Array) -> tuple[Array, ...]:
+def _contributions(site: Step, function: Raised, size: Any, *operands: Array) -> Arrays:
     """B * M_b, on top of what the site adds the examples to."""
     initial = initial_operands(site.op)
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
@@ -310,7 +310,7 @@ def _contributions(site: Step, function: Raised, size: Any, *operands: Array) ->
     return tuple(made)
 
 
-def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[Array]:
+def exposed_examples(function: SliceFunction, known: Known, size: int) -> Arrays:
     """The function's inputs, each with its own example dimension, where it has any."""
     count = size if function.count is None else known[function.count]
 
@@ -360,7 +360,7 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
     """Several functions' gradients as one function's list; a shared operand is taken once."""
     inputs = tuple(dict.fromkeys(key for function in functions for key in function.inputs))
 
-    def of_one(*operands: Array) -> list[Array]:
+    def of_one(*operands: Array) -> Arrays:
         given = dict(zip(inputs, operands, strict=True))
         return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
 

@@ -33,7 +33,7 @@ from hlo_surgery.passes.axes.state import (
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import convolution_numbers, dot_numbers, integers, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit
 
@@ -137,7 +137,7 @@ class Axes:
         others = {*self.state.digits(value), *known.summed, *known.at}
         return known if others.isdisjoint(self.around) else ELSEWHERE
 
-    def summed(self, value: Value) -> list[Value]:
+    def summed(self, value: Value) -> Values:
         """What was taken as sums over the examples by the op that makes a value; of what loops and
         branches make, or are given, nothing.
         """

@@ -72,7 +72,7 @@ class Einsum:
     @property
     def shape(self) -> Sequence[int]:
         """What the site makes."""
-        return mlir.shape(self.site.op.results[0])
+        return mlir.shape(self.site.op.result)
 
     @property
     def sizes(self) -> list[int]:
@@ -161,7 +161,7 @@ def _begun(site: Step) -> list[Einsum] | None:
 
 def _labels(op: Operation) -> str | None:
     """None where what it sums are no outer products."""
-    rank = range(len(mlir.shape(op.results[0])))
+    rank = range(len(mlir.shape(op.result)))
     match op.name:
         case "stablehlo.dot_general":
             left, right = contracted(op).values()
@@ -234,11 +234,11 @@ def _source_dims(op: Operation) -> Dims | None:
         return integers(op, "permutation")
     if op.name == "stablehlo.broadcast_in_dim":
         places = integers(op, "broadcast_dimensions")
-        after = range(len(mlir.shape(op.results[0])))
+        after = range(len(mlir.shape(op.result)))
         return tuple(places.index(d) if d in places else ADDED for d in after)
     if op.name not in ("stablehlo.reduce", "stablehlo.reshape"):
         return None
-    before, after = (mlir.shape(v) for v in (op.operands[0], op.results[0]))
+    before, after = (mlir.shape(v) for v in (op.operands[0], op.result))
     sources: list[int] = []
     left = list(range(len(before)))
     for size in after:

@@ -28,7 +28,7 @@ from hlo_surgery.passes.dataflow.ancestors import PASSING, copied_from, ties
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure
 from hlo_surgery.passes.ir.traits import convolution_numbers, is_linear, scatter_numbers
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import WORD, Predicted
@@ -84,7 +84,7 @@ def _maker(axes: Axes, value: Value) -> Operation | None:
     return own[0] if own and len(own) == len(makers) else None
 
 
-def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
+def _made_of(axes: Axes, value: Value) -> Values:
     """The examples' values that a value is, moved, scaled and added up; none where it is more."""
     op = mlir.defining_operation(value)
     if op is None or op.name in PASSING:

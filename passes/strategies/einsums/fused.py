@@ -23,7 +23,7 @@ from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of
 from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi
 from hlo_surgery.passes.strategies.einsums import mosaic, triton
@@ -143,7 +143,7 @@ def _is_one_product(sliced: GradientSlice) -> bool:
 
 def _fits(site: Step) -> bool:
     """Whether a kernel can contract these operands, along dimensions that hold the examples."""
-    values = [*site.op.operands, site.op.results[0]]
+    values = [*site.op.operands, site.op.result]
     kinds = all(str(dtype_of(value)) in OPERANDS for value in values)
     sizes = all(0 < math.prod(mlir.shape(value)) < MOST_ELEMENTS for value in values)
     dims = zip(contracted(site.op).values(), site.inputs, strict=True)
@@ -198,10 +198,10 @@ def _sums(
     task: Task,
     known: Known,
     phis: Sequence[Phi],
-    weights: Sequence[Array],
+    weights: Arrays,
     counted: Array | None,
     plain: bool = False,
-) -> list[Array]:
+) -> Arrays:
     """Sums over the examples that are `counted` of each function of w_b g_b, as the gradient lies,
     by the kernel of the device; where it has none, interpreted. Last, if `plain`, of the products
     alone.
@@ -210,7 +210,7 @@ def _sums(
     factors = [*_scales(task, path, known), *weights]
     last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
 
-    def take(own: Array, numbers: Sequence[Array]) -> list[Array]:
+    def take(own: Array, numbers: Arrays) -> Arrays:
         g = reduce(operator.mul, numbers[:last], own)
         found = [phi(g) for phi in phis]
         for real in numbers[last:]:
@@ -222,7 +222,7 @@ def _sums(
     how = _precision(path, operands[0].dtype)
     kernel = triton if task.device.kernels == "triton" else mosaic
 
-    def run(a: Array, d: Array) -> list[Array]:
+    def run(a: Array, d: Array) -> Arrays:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
         # Kernels count in 32 bits.
         with jax.enable_x64(False):

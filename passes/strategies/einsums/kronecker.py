@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.kronecker import (
     KroneckerFactor,
@@ -98,7 +99,7 @@ def _left_and_right(task: Task, known: Known) -> Factors:
     return _joined(left), _joined(right)
 
 
-def _joined(x: Sequence[Array]) -> Array:
+def _joined(x: Arrays) -> Array:
     """Positions behind one another."""
     return x[0] if len(x) == 1 else jnp.concatenate(x, 1 if x[0].ndim == 2 else 2)
 
@@ -167,7 +168,7 @@ def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> Ar
     return total / count
 
 
-def _are_along(factors: Factors, flat: Sequence[Array]) -> bool:
+def _are_along(factors: Factors, flat: Arrays) -> bool:
     """Whether examples have one position, and a basis, [stacked, D, D] or [stacked, D], parts the
     gradient's axes where its site does: elsewhere the two factors of an example's gradient are none
     of the rotated one.

@@ -11,7 +11,7 @@ for a tile of [D, F], and in it for each example b:
     sums += take(M_b)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,13 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from hlo_surgery.passes.ir.constants import Arrays
+
 WORD = jnp.float32
 
 
 # Of a tile [Dt, Ft] in float32, and of the example's own numbers: tiles to be summed.
-Take = Callable[[Array, Sequence[Array]], Sequence[Array]]
+Take = Callable[[Array, Arrays], Arrays]
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def _tile(length: int, longest: int, unit: int) -> int:
     return fitting[-1] if fitting[-1] * 2 > longest else longest
 
 
-def summed_products(products: Products, interpret: bool) -> list[Array]:
+def summed_products(products: Products, interpret: bool) -> Arrays:
     """What is taken of the products, summed over examples, [D, F] each."""
     products, tiles = _loadable(products), tiling(*products.lengths)
     a, d = padded(products, tiles)

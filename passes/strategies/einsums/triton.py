@@ -16,6 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products, Tiling, padded
 
 # Powers of two, as Triton takes no others. Registers hold the products and two sums of 64 x 128,
@@ -52,7 +53,7 @@ def _tile(length: int, longest: int) -> int:
     return min(longest, max(LEAST, pl.next_power_of_2(length)))
 
 
-def summed_products(products: Products, interpret: bool) -> list[Array]:
+def summed_products(products: Products, interpret: bool) -> Arrays:
     """What is taken of the products, summed over examples, [D, F] each."""
     tiles = tiling(products.size, *products.lengths, products.sums)
     a, d = padded(products, tiles)
@@ -98,7 +99,7 @@ def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
 
         return lax.fori_loop(0, a.shape[1] // tiles.positions, longer, nothing)
 
-    def with_example(example: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
+    def with_example(example: Array, found: Arrays) -> Arrays:
         own = [numbers[example, k] for k in range(products.numbers.shape[1])]
         parts = products.take(product(example), own)
         return tuple(x + value for x, value in zip(found, parts, strict=True))
