@@ -25,6 +25,7 @@ from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
     Class,
+    Classes,
     Mixed,
     Shared,
     State,
@@ -210,7 +211,7 @@ def _step_digits(state: State, loop: CountedLoop | None) -> tuple[Digits, str]:
 def _enter(
     state: State,
     op: Operation,
-    carries: Sequence[Class],
+    carries: Classes,
     trained: Sequence[bool],
     own: Sequence[Digit],
 ) -> None:
@@ -260,7 +261,7 @@ def _rests_on_others(state: State, op: Operation, value: Value) -> bool:
     return any(isinstance(c, Batched) and c.bare and c.running for c in handed)
 
 
-def _leave(state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]) -> None:
+def _leave(state: State, op: Operation, carries: Classes, trained: Sequence[bool]) -> None:
     """The results' classes, given who decides how often the loop runs."""
     decider = mlir.returned(op.regions[0].blocks[0])[0]
     frozen = frozen_carries(state, op)
@@ -331,7 +332,7 @@ def decided(state: State, op: Operation, decider: Value, known: Class, why: str)
 
 def _holds_others(state: State, op: Operation) -> bool:
     """Whether some result lies along the batch, of which a step's example is but one."""
-    return any(state.digits(result) for result in op.results)
+    return bool(state.digits(*op.results))
 
 
 def _decided_by_data(state: State, op: Operation, chooser: Shared, known: Class) -> Class:

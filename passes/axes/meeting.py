@@ -15,7 +15,16 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.constants import is_nothing
-from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
+from hlo_surgery.passes.axes.state import (
+    NOWHERE,
+    Batched,
+    Class,
+    Classes,
+    Mixed,
+    Shared,
+    State,
+    is_sum,
+)
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.errors import APART_HELP, MIXING_HELP, ONTO_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -49,7 +58,7 @@ class Met:
 
     state: State
     op: Operation
-    classes: Sequence[Class]
+    classes: Classes
     link: Link | None
     batched: dict[int, Batched]
 
@@ -68,7 +77,7 @@ class Met:
         return traits.is_linear(self.op, frozenset(self.batched))
 
 
-def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+def met(state: State, op: Operation, classes: Classes) -> Classes:
     """The classes of an op's results, some of its operands being Batched."""
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
@@ -96,7 +105,7 @@ def _result(found: Met, number: int) -> Batched:
         raise found.fail(reasons.APART)
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed), bool(at))
-    before = frozenset[Digit]().union(*(c.summed for c in own))
+    before = NOWHERE.union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
     placed = (bool(summed - before) or running) and _lays_out(found)
     if placed and found.state.contribution and found.op.name not in PLACING:
@@ -188,8 +197,7 @@ def _ways(found: Met, digit: Digit) -> dict[int, Way]:
 def _reads_step(found: Met, digit: Digit) -> bool:
     """Whether the op reads the first operand at the loop's step of a digit, and nowhere else."""
     link = found.link
-    reads = link is not None and found.op.name in ("stablehlo.dynamic_slice", "stablehlo.gather")
-    if not reads or link is None:
+    if link is None or found.op.name not in ("stablehlo.dynamic_slice", "stablehlo.gather"):
         return False
     dims = found.state.places(found.op.operands[0]).get(digit, [])
     taken = [dim for dim in dims if _counts_step(found, link, dim, digit)]

@@ -12,7 +12,7 @@ each of them lies in exactly one dimension, is the step of a loop around, is sum
 one place that `at` says.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,6 +65,7 @@ class Mixed:
 
 
 Class = Shared | Batched | Mixed
+Classes = Sequence[Class]
 SHARED, ROWS = Shared(), Batched()
 
 
@@ -150,7 +151,7 @@ class State:
     batch: Digits
     contribution: bool = False
     classes: dict[Value, Class] = field(default_factory=dict)
-    taken: dict[Value, list[Class]] = field(default_factory=dict)
+    taken: dict[Value, Classes] = field(default_factory=dict)
     trained: set[Value] = field(default_factory=set)
     held: set[Value] = field(default_factory=set)
     data: dict[Value, Reason] = field(default_factory=dict)
@@ -179,7 +180,7 @@ class State:
         """The class of a value."""
         return self.classes.get(value, SHARED)
 
-    def at(self, op: Operation) -> list[Class]:
+    def at(self, op: Operation) -> Classes:
         """The classes of an op's operands as it took them."""
         known = self.taken.get(op.results[0]) if len(op.results) else None
         return [self.of(v) for v in op.operands] if known is None else known
@@ -197,9 +198,9 @@ class State:
         """The dimensions of a value in which each batch digit lies."""
         return self.lies(value).places
 
-    def digits(self, value: Value) -> frozenset[Digit]:
-        """The batch digits that lie in a value's dimensions."""
-        return self.lies(value).digits
+    def digits(self, *values: Value) -> frozenset[Digit]:
+        """The batch digits that lie in values' dimensions."""
+        return NOWHERE.union(*(self.lies(value).digits for value in values))
 
     def lie_alike(self, one: Value, *others: Value) -> bool:
         """Whether values of a shape have each batch digit at the same places of a dimension."""

@@ -20,9 +20,8 @@ from hlo_surgery.passes.dataflow.vanishing import UPDATES, vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.errors import GIVEN_HELP, MIXING_HELP, Reason, reason_at, source_line
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values, closure, loops_around
+from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values, closure, loops_around
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
-from hlo_surgery.passes.structure.digits import Digit
 
 
 def holds_constant(state: State, gradient: Value, terms: Values) -> bool:
@@ -116,7 +115,7 @@ def _behind_taken(
 
 def _taken_by_row(state: State, op: Operation) -> Values:
     """The parameters, or what is made of them, that an op lays along the batch, place by place."""
-    own = frozenset[Digit]().union(*map(state.digits, op.results))
+    own = state.digits(*op.results)
     shared = [v for v in op.operands if isinstance(state.of(v), Shared) and v in state.trained]
     if op.name == "stablehlo.concatenate" and any(_is_at(c) for c in state.at(op)):
         return shared
@@ -126,7 +125,7 @@ def _taken_by_row(state: State, op: Operation) -> Values:
         # Written over the rows of some examples, or added to them.
         put = op.operands[UPDATES[op.name]]
         return [put] if put in shared and own - state.digits(put) else []
-    before = frozenset[Digit]().union(*map(state.digits, op.operands))
+    before = state.digits(*op.operands)
     return shared if own - before else []
 
 
@@ -150,9 +149,7 @@ def _is_single(state: State, value: Value, known: Class) -> bool:
     return _is_at(known) or in_step
 
 
-def _may_be_rows(
-    state: State, block: Block, own: set[tuple[int, ...]], size: int, value: Value
-) -> bool:
+def _may_be_rows(state: State, block: Block, own: set[Shape], size: int, value: Value) -> bool:
     """Whether a value is given, drawn, counted or a table, with rows for so many examples, or made
     by a loop of so many steps.
     """

@@ -32,7 +32,7 @@ more is taken as a constant.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, cast
@@ -40,9 +40,20 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements, is_table
-from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value, Values, closure, ir
+from hlo_surgery.passes.ir.mlir import (
+    BARRIER,
+    Block,
+    Module,
+    Operation,
+    Operations,
+    Shape,
+    Value,
+    Values,
+    closure,
+    ir,
+)
 from hlo_surgery.passes.ir.modules import COMPOSITE, unmarked
-from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.ir.traits import Kind, initial_operands, ops_of
 
 # Ops that pass on what they are given, as states.
 PASSING = mlir.CONTROL_FLOW | {BARRIER}
@@ -99,6 +110,12 @@ def is_splat(value: Value, number: float) -> bool:
         return bool((elements(op) == number).all())
     attribute = cast(Any, op.attributes["value"])
     return bool(attribute.is_splat) and attribute.get_splat_value().value == number
+
+
+def sums_from_zero(op: Operation) -> bool:
+    """Whether an op has one result, and what it sums lies on top of zeros alone."""
+    zeros = all(is_splat(op.operands[i], 0) for i in initial_operands(op))
+    return zeros and len(op.results) == 1
 
 
 def unspread(value: Value) -> Value:
@@ -182,7 +199,7 @@ def holds_constant(op: Operation) -> bool:
     return op.name == mlir.BARRIER and HELD in op.attributes
 
 
-def held_values(block: Block, ops: Sequence[Operation]) -> set[Value]:
+def held_values(block: Block, ops: Operations) -> set[Value]:
     """The results of marks, and what these are made of and what is returned is not, unless through
     marks. `ops`: all of the block.
     """
@@ -207,7 +224,7 @@ MADE_FROM = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_gen
 
 
 def hidden_parameters(
-    block: Block, ops: Sequence[Operation], batch: Collection[int], gradients: Collection[int]
+    block: Block, ops: Operations, batch: Collection[int], gradients: Collection[int]
 ) -> set[Value]:
     """What may be parameters, or what these are made of, beside arguments of floats. Where each
     gradient has an argument of its shape, that is matrices of constants of such a shape alone. A
@@ -228,12 +245,12 @@ def hidden_parameters(
     return found
 
 
-def _shapes_of_floats(arguments: Values, batch: Collection[int]) -> list[tuple[int, ...]]:
+def _shapes_of_floats(arguments: Values, batch: Collection[int]) -> list[Shape]:
     own = (v for i, v in enumerate(arguments) if i not in batch)
     return [mlir.shape(v) for v in own if mlir.is_inexact(v)]
 
 
-def _may_hold(op: Operation, missing: set[tuple[int, ...]]) -> bool:
+def _may_hold(op: Operation, missing: set[Shape]) -> bool:
     if op.name in MADE_FROM or is_table(op):
         return True
     # An array of one number, as parameters may begin.

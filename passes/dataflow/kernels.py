@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, Values, ir, sdy
+from hlo_surgery.passes.ir.mlir import Module, Operation, Shape, Value, Values, ir, sdy
 from hlo_surgery.passes.ir.traits import convolution_numbers, integers
 
 ATTRIBUTE = "sdy.sharding_rule"
@@ -49,7 +49,7 @@ Axes = tuple[int | None, ...]
 class Rule:
     """Factors of operands' and results' dimensions, their sizes, and those reduced or blocked."""
 
-    sizes: tuple[int, ...]
+    sizes: Shape
     operands: tuple[Factors, ...]
     results: tuple[Factors, ...]
     reduced: frozenset[int]

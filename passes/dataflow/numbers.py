@@ -270,7 +270,7 @@ _MOVED: dict[str, Moved] = {
 LONGEST = 1 << 20
 
 
-def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
+def counter_values(loop: Operation) -> Counters | None:
     """Each counter's numbers (by body argument), one an iteration; None for unknown trips. They are
     of its own type, in which it may wrap.
     """

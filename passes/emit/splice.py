@@ -27,13 +27,23 @@ from urllib.parse import quote, unquote
 
 import jax
 import numpy as np
+from jax import Array
 from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, dtype_of, elements
-from hlo_surgery.passes.ir.mlir import Operation, Value, Values, func, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import (
+    Attributes,
+    Operation,
+    Operations,
+    Value,
+    Values,
+    func,
+    ir,
+    stablehlo,
+)
 from hlo_surgery.passes.ir.modules import inline_calls, move_body
 
 ROOT = "hlo_surgery"
@@ -114,7 +124,7 @@ def keep_names_alone(ops: Iterable[Operation]) -> None:
 
 
 def set_traced_scopes(
-    ops: Sequence[Operation], scope: Scope, sources: Mapping[str, Operation], source: Operation
+    ops: Operations, scope: Scope, sources: Mapping[str, Operation], source: Operation
 ) -> None:
     """Say of ops that were traced what they are for; `sources`: for which op those of an output
     stand. What JAX shares, as constants, is for what uses it.
@@ -213,7 +223,7 @@ def set_results(
         missing = len(values) - len(attributes) - len(known)
         known += [ir.DictAttr.get({})] * missing
         for named in attributes:
-            strings: dict[str, ir.Attribute] = {k: ir.StringAttr.get(v) for k, v in named.items()}
+            strings: Attributes = {k: ir.StringAttr.get(v) for k, v in named.items()}
             known.append(ir.DictAttr.get(strings))
         function.attributes["res_attrs"] = ir.ArrayAttr.get(known)
         with ir.InsertionPoint(old):
@@ -276,6 +286,22 @@ def splice(
         set_traced_scopes(ops, scope, sources or {}, stands_for)
     further = _further_arguments(lowered, tracers, before, closed_over)
     return move_body(mlir.main_function(lowered), [*values, *further], before)
+
+
+def splice_known(
+    values: Iterable[Value],
+    function: Callable[[Mapping[Value, Array]], Arrays],
+    before: Operation,
+    source: Operation | None = None,
+    **how: Any,
+) -> list[Value]:
+    """The same of a function that is given the arrays by these values, each of them once."""
+    taken = list(dict.fromkeys(values))
+
+    def replacement(*arrays: Array) -> Arrays:
+        return function(dict(zip(taken, arrays, strict=True)))
+
+    return splice(taken, replacement, before, source, **how)
 
 
 def _narrow_constants(module: mlir.Module) -> None:

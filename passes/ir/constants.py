@@ -13,7 +13,7 @@ import numpy.typing as npt
 from jax import Array
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Shape, Value, func, ir, stablehlo
 
 Arrays = Sequence[Array]
 _DTYPES = {
@@ -55,7 +55,7 @@ def is_static_array(value: Value) -> bool:
     return value.type.has_static_shape and str(value.type.element_type) in _DTYPES
 
 
-def kinds_of(values: Iterable[Value]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+def kinds_of(values: Iterable[Value]) -> list[tuple[Shape, np.dtype[Any]]]:
     """Shape and element type of each value; that of objects, where numpy cannot hold it."""
     unknown = np.dtype(object)
     return [(mlir.shape(v), dtype_of(v) if is_static_array(v) else unknown) for v in values]

@@ -353,12 +353,8 @@ def combined_by(op: Operation, name: str) -> list[bool]:
     block = mlir.blocks(op)[0]
     returned, count = mlir.returned(block), len(op.results)
     pairs = [{block.arguments[i], block.arguments[count + i]} for i in range(count)]
-    return [_is_of_both(name, value, pair) for value, pair in zip(returned, pairs, strict=True)]
-
-
-def _is_of_both(name: str, value: mlir.Value, pair: set[Any]) -> bool:
-    op = mlir.made_by(value, name)
-    return op is not None and set(op.operands) == pair
+    made = (mlir.made_by(value, name) for value in returned)
+    return [op is not None and {*op.operands} == pair for op, pair in zip(made, pairs, strict=True)]
 
 
 def initial_operands(op: Operation) -> range:

@@ -25,14 +25,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat, sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.numbers import Numbers, counter_values, is_permutation, values_over
-from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice
+from hlo_surgery.passes.dataflow.numbers import (
+    Counters,
+    counter_values,
+    is_permutation,
+    values_over,
+)
+from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice_known
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.mlir import Operation, Value, Values
-from hlo_surgery.passes.ir.traits import SUMMING, initial_operands
+from hlo_surgery.passes.ir.traits import SUMMING
 from hlo_surgery.passes.loops.loop_sums import (
     Part,
     Scan,
@@ -46,8 +51,6 @@ from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
 from hlo_surgery.passes.terms.steps import Axes, Known, Step
-
-Counters = dict[Value, Numbers]
 
 
 @dataclass(frozen=True)
@@ -205,8 +208,7 @@ def _term(axes: Axes, body: Any, value: Value) -> Term | None:
 
 
 def _is_hoistable(op: Operation) -> bool:
-    zero = all(is_splat(op.operands[i], 0) for i in initial_operands(op))
-    return op.name in CONTRACTIONS and len(op.results) == 1 and zero and raise_op(op) is not None
+    return op.name in CONTRACTIONS and sums_from_zero(op) and raise_op(op) is not None
 
 
 def _is_of(value: Value, body: Any) -> bool:
@@ -221,11 +223,9 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     operands = [v for term in found.terms for v, _ in term.site.inputs]
     others = [v for term in found.terms for v in term.others]
     sources = [made[v][0] if v in made else v for v in operands]
-    values = list(dict.fromkeys([initial, *others, *sources]))
 
-    def contracted(*arrays: Array) -> Arrays:
-        known = dict(zip(values, arrays, strict=True))
-        known |= {v: known[s] for v, s in zip(operands, sources, strict=True)}
+    def contracted(given: Known) -> Arrays:
+        known = {**given, **{v: given[s] for v, s in zip(operands, sources, strict=True)}}
         dims = {v: dim for v, (_, dim) in made.items()}
         if found.scan is None:
             sums = [_summed(term, known, dims) for term in found.terms]
@@ -240,7 +240,8 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
 
     scope = HOISTED_STACK if found.scan else HOIST
     op = found.terms[0].site.op
-    (result,) = splice(values, contracted, ops_behind(loop)[0], op, scope=scope)
+    values = [initial, *others, *sources]
+    (result,) = splice_known(values, contracted, ops_behind(loop)[0], op, scope=scope)
     body = mlir.blocks(loop)[1]
     mlir.return_operation(body).operands[number] = body.arguments[number]
     loop.results[number].replace_all_uses_with(result)

@@ -6,10 +6,8 @@
 This is exact whatever the loops and branches do, and takes B times the memory of the value.
 """
 
-from jax import Array
-
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
-from hlo_surgery.passes.emit.splice import LIFT, splice
+from hlo_surgery.passes.emit.splice import LIFT, splice_known
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
@@ -17,7 +15,7 @@ from hlo_surgery.passes.loops.loop_sums import reached_values
 from hlo_surgery.passes.strategies.lift import lifted_gradients
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import slice_function
-from hlo_surgery.passes.terms.steps import Axes
+from hlo_surgery.passes.terms.steps import Axes, Known
 
 
 def lift_control_flow(axes: Axes, block: Block, outputs: Values) -> None:
@@ -68,10 +66,9 @@ def lift_before(axes: Axes, values: Values, before: Operation) -> Values:
         return []
     slices = [gradient_slice(axes, v) for v in values]
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
-    inputs = list(dict.fromkeys(value for f in functions for value in f.values))
+    inputs = (value for f in functions for value in f.values)
 
-    def replacement(*operands: Array) -> Arrays:
-        known = dict(zip(inputs, operands, strict=True))
+    def lifted(known: Known) -> Arrays:
         return [lifted_gradients(function, known, axes.size) for function in functions]
 
-    return splice(inputs, replacement, before, scope=LIFT)
+    return splice_known(inputs, lifted, before, scope=LIFT)

@@ -35,7 +35,7 @@ from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_
 from hlo_surgery.passes.emit.splice import STACK, Replacement, Scope, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, dtype_of
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values, closure
+from hlo_surgery.passes.ir.mlir import Block, Operation, Operations, Value, Values, closure
 from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.steps import Axes
 
@@ -56,9 +56,9 @@ class LoopSums:
     trips: int
     added: dict[Value, Values]
     handed_on: set[Value]
-    tail: list[Operation]
+    tail: Operations
     constants: Values
-    held: list[Operation]
+    held: Operations
 
     @property
     def body(self) -> Block:
@@ -147,7 +147,7 @@ def _hands_on(loop: Operation, result: Value) -> bool:
     return start == body.arguments[number] and len(list(returned.uses)) == 1
 
 
-def ops_behind(loop: Operation) -> list[Operation]:
+def ops_behind(loop: Operation) -> Operations:
     """The ops behind a loop in its block."""
     ops = mlir.operations(cast(Any, loop.block))
     return ops[ops.index(loop) + 1 :]
@@ -244,7 +244,7 @@ def replace_update(write: Operation, value: Value) -> None:
 
 def carried(
     axes: Axes,
-    nest: Sequence[Operation],
+    nest: Operations,
     start: Callable[[], Arrays],
     go_on: Replacement,
     taken: Values,

@@ -19,7 +19,7 @@ XLA cannot split a kernel. So at the end each device has the kernel to itself ag
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -31,7 +31,16 @@ from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_ke
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, Values, ir, sdy
+from hlo_surgery.passes.ir.mlir import (
+    Attributes,
+    Module,
+    Operation,
+    Operations,
+    Value,
+    Values,
+    ir,
+    sdy,
+)
 from hlo_surgery.passes.ir.modules import is_annotation, meshes
 from hlo_surgery.passes.normalise.collectives import (
     Names,
@@ -78,7 +87,7 @@ def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
         op.attributes[OVER_DEVICES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in axes])
 
 
-def over_devices(module: Module) -> list[Operation]:
+def over_devices(module: Module) -> Operations:
     """The kernels that are called for several devices at once."""
     ops = mlir.all_operations(module)
     return [op for op in ops if leading(op) and is_known_kernel(op)]
@@ -109,7 +118,7 @@ def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
     mlir.replace(op, mlir.results(made))
 
 
-def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
+def _own_attributes(op: Operation) -> Attributes:
     """The kernel's, as it was written for one device."""
     found = {name: x for name, x in mlir.attributes(op).items() if name != OVER_DEVICES}
     return {name.removeprefix(WAITING): x for name, x in found.items()}
@@ -142,7 +151,7 @@ def join_devices(module: Module) -> None:
         _join(find_varying(main.operation, mesh), mlir.operations(mlir.body(main)), ())
 
 
-def _join(varying: Varying, ops: Sequence[Operation], manual: Names) -> None:
+def _join(varying: Varying, ops: Operations, manual: Names) -> None:
     """Give the ops' values their leading dimensions. Op by op, so that each keeps its source line.
     `manual`: the axes of the manual computations around them.
     """

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from jax import Array
-
-from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice, within
+from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice_known, within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
@@ -243,11 +241,9 @@ def _at_end(
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
     taken = [*plain, *behind, *stacks, *outputs, *asking.examples.values]
-    values = list(dict.fromkeys(taken))
     reused = [i for i in chosen if chosen[i].reuse]
 
-    def replacement(*operands: Array) -> Arrays:
-        known = dict(zip(values, operands, strict=True))
+    def replacement(known: Known) -> Arrays:
         computed = compute_measures(chosen, known, asking.asked_by)
         for i, s in stacked.items():
             names = [name for m in s.measures for name in asking.asked_by.get(m, ())]
@@ -259,8 +255,8 @@ def _at_end(
         found = Measurements(asking.examples, asking.gradients, measured, chosen, known, outputs)
         return [*gradients, *finish(found)]
 
-    made = splice(
-        values,
+    made = splice_known(
+        taken,
         replacement,
         mlir.return_operation(block),
         closed_over=asking.closed_over,

@@ -43,12 +43,13 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     plain_seconds,
     seconds_alone,
 )
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.loop_examples import Taken, looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
     Measured,
+    Measures,
     Strategy,
     Task,
     in_own_dtype,
@@ -71,7 +72,7 @@ def _applies(task: Task, measure: Measure) -> bool:
     return isinstance(measure, Defined)
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
     counts, device = task.counts, task.device
     made = seconds_alone(counts, device, counts.size)
@@ -90,7 +91,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(seconds - plain_seconds(counts, device), held)
 
 
-def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
+def _reads_once(task: Task, measures: Measures) -> bool:
     """Whether gradients are used where they are made: XLA fuses a contraction into one use alone,
     which is no contraction itself.
 
@@ -164,7 +165,7 @@ LIFT = Strategy(
 )
 
 
-def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict_loop(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """A chunk of gradients at a time and two accumulators moved; instead of the plain gradient.
 
     Steps that are written out are fused with the accumulation, and so take as long as the longer of
@@ -230,7 +231,7 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
         each = zip(asked, gradients, means, strict=True)
         return [[of_one(m, g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
 
-    def take(gradients: Arrays) -> tuple[Any, Any]:
+    def take(gradients: Arrays) -> Taken:
         # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
         pairs = zip(asked, gradients, strict=True)
         shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]

@@ -25,7 +25,8 @@ from hlo_surgery.passes.terms.slice_functions import (
 from hlo_surgery.passes.terms.steps import Known
 
 # What is summed over the examples, and what is stacked, of one gradient, or several: arrays.
-Take = Callable[..., tuple[Any, Any]]
+Taken = tuple[Any, Any]
+Take = Callable[..., Taken]
 # Arrays, each with the dimension that holds the examples, if it has one.
 Exposed = Sequence[tuple[Array, int | None]]
 
@@ -38,7 +39,7 @@ def looped_gradients(
     take: Take,
     beside: Arrays = (),
     counted: Array | None = None,
-) -> tuple[Any, Any]:
+) -> Taken:
     """The sum over the examples of the arrays that `take` has first, and those that it has second,
     stacked, [B, ...]; of those that are `counted` alone, [B], if given; rows of others are zero.
 
@@ -79,7 +80,7 @@ def _of_example(function: SliceFunction, take: Take, beside: int) -> Take:
     """
     of_one, operands = from_exposed(function, function.of_one), len(function.inputs)
 
-    def of_example(*own: Array) -> tuple[Any, Any]:
+    def of_example(*own: Array) -> Taken:
         others, flags = own[operands : operands + beside], own[operands + beside :]
         found = take(of_one(*own[:operands]), *others)
         if not flags:
@@ -89,12 +90,10 @@ def _of_example(function: SliceFunction, take: Take, beside: int) -> Take:
     return of_example
 
 
-def _accumulated(
-    taken: Callable[[Array], tuple[Any, Any]], steps: int, written_out: bool
-) -> tuple[Any, Any]:
+def _accumulated(taken: Callable[[Array], Taken], steps: int, written_out: bool) -> Taken:
     """The sum over all steps of the first that is taken of each, and the second, stacked."""
 
-    def step(sums: Any, number: Array) -> tuple[Any, Any]:
+    def step(sums: Any, number: Array) -> Taken:
         added, rows = taken(number)
         return jax.tree.map(jnp.add, sums, added), rows
 
@@ -103,7 +102,7 @@ def _accumulated(
     return counted_loop(step, zeros, steps, written_out, made)
 
 
-def _one_taken(of_example: Take, each: Exposed) -> Callable[[Array], tuple[Any, Any]]:
+def _one_taken(of_example: Take, each: Exposed) -> Callable[[Array], Taken]:
     """What is taken of an example by its number, with no `vmap`, and no dimensions of size 1, as on
     one device.
     """
@@ -111,14 +110,14 @@ def _one_taken(of_example: Take, each: Exposed) -> Callable[[Array], tuple[Any, 
     return lambda number: of_example(*(x if d is None else at(x, number, d) for x, d in each))
 
 
-def _taken(of_example: Take, each: Exposed, shards: int) -> Callable[[Array, int], tuple[Any, Any]]:
+def _taken(of_example: Take, each: Exposed, shards: int) -> Callable[[Array, int], Taken]:
     """A function of a number and a width: sums over so many examples of each shard from this number
     on, [shards, ...], and rows, [shards, width, ...].
     """
     arrays = [x if d is None else _split(x, d, shards) for x, d in each]
     dims = [d for _, d in each]
 
-    def taken(start: Array, width: int) -> tuple[Any, Any]:
+    def taken(start: Array, width: int) -> Taken:
         take = partial(
             lax.dynamic_slice_in_dim,
             start_index=start,

@@ -23,11 +23,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.ancestors import sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, widened
-from hlo_surgery.passes.ir.traits import initial_operands, precision
+from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.measures import Phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
@@ -79,8 +79,7 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
 def _is_rank_one(site: Step, per_token: bool) -> bool:
     """Whether an example adds at most one term to each element, on top of nothing."""
     op = site.op
-    single = op.name in SQUARED and len(op.results) == 1
-    if not single or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
+    if op.name not in SQUARED or not sums_from_zero(op):
         return False
     is_wide = mlir.is_at_least_float32(op.result)
     if op.name == "stablehlo.scatter" and (raise_op(op) is None or not is_wide):

@@ -154,6 +154,7 @@ def makes_float32(sliced: GradientSlice) -> bool:
     )
 
 
+Measures = Sequence[Measure]
 Measured = dict[Measure, Array]
 
 
@@ -189,7 +190,7 @@ class Strategy:
 
     name: str
     applies: Callable[[Task, Measure], bool]
-    predict: Callable[[Task, Sequence[Measure], Schedule], Predicted]
+    predict: Callable[[Task, Measures, Schedule], Predicted]
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
     pays: Callable[[Task, Measure, Schedule, Predicted], bool] = _always
     words: str = ""
@@ -229,7 +230,7 @@ class Asked:
     """Measures that one strategy is to make of one gradient."""
 
     chosen: Chosen
-    measures: Sequence[Measure]
+    measures: Measures
 
     @property
     def task(self) -> Task:
@@ -261,14 +262,14 @@ def in_own_dtype(task: Task, measured: Measured) -> Measured:
     }
 
 
-def taken(task: Task, measures: Sequence[Measure]) -> TakingCost:
+def taken(task: Task, measures: Measures) -> TakingCost:
     """Of one example's gradient, all measures together."""
     value = task.sliced.value
     kind = jax.ShapeDtypeStruct(mlir.shape(value), dtype_of(value))
     return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), TakingCost())
 
 
-def taking_seconds(task: Task, measures: Sequence[Measure], times: int) -> float:
+def taking_seconds(task: Task, measures: Measures, times: int) -> float:
     """Of all examples, so many `times` a few at once; what is drawn is written and read."""
     each, device = taken(task, measures), task.device
     contracted = task.counts.size * each.flops / device.contraction_rate(device.depth, True)

@@ -12,7 +12,7 @@ An axis that parameters or outputs have is none: what is put there by rows is su
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, Operations, Value, closure
 from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, size_of, unify
 from hlo_surgery.passes.structure.structure import Lookup, Structure
 
@@ -83,7 +83,7 @@ def may_be_nobodys(structure: Structure, owners: Owners, digits: Digits) -> bool
     def taken(digit: Digit) -> Digits:
         return [d for op in making(digit) for d in leaves(looked_up(structure, op)[0])]
 
-    def making(digit: Digit) -> list[Operation]:
+    def making(digit: Digit) -> Operations:
         return [op for op in owners.get(digit, ()) if isinstance(op, Operation)]
 
     made = closure(leaves(digits), taken)

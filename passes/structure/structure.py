@@ -8,16 +8,15 @@ It is filled by unification (`unification.py`), and then read.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from hlo_surgery.passes.dataflow.numbers import Counters
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
+from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values
 from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, unify
 
-Shape = tuple[int, ...]
 # The factors that a dimension counts by, each once; None where they do not make it up.
 Counted = tuple[int, ...] | None
 
@@ -50,7 +49,7 @@ class Link:
 
     operands: list[list[Counted]]
     results: list[list[Counted]]
-    sizes: tuple[int, ...] = ()
+    sizes: Shape = ()
     reduced: frozenset[int] = frozenset()
     blocked: frozenset[int] = frozenset()
     steps: dict[int, Digit] = field(default_factory=dict)
@@ -109,7 +108,7 @@ class CountedLoop:
 
     op: Operation
     trips: int
-    counters: dict[Value, npt.NDArray[Any]]
+    counters: Counters
     digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)
 
     def digit(self, order: tuple[int, ...]) -> Digit:

@@ -31,7 +31,7 @@ from hlo_surgery.passes.dataflow.kernels import (
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.numbers import counter_values
 from hlo_surgery.passes.ir import mlir, traits
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
+from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values
 from hlo_surgery.passes.structure import places
 from hlo_surgery.passes.structure.digits import Digit, Digits, aligned_runs, leaves, unify
 from hlo_surgery.passes.structure.places import Unifying
@@ -41,7 +41,6 @@ from hlo_surgery.passes.structure.structure import (
     CountedLoop,
     Dims,
     Link,
-    Shape,
     Structure,
     Taking,
 )

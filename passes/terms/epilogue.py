@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from hlo_surgery.passes.axes.state import is_sum
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat, sums_from_zero
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, Values
@@ -157,10 +157,10 @@ def moving(op: Operation) -> Raised | None:
 
 
 def _drops_unit_dimensions(op: Operation) -> bool:
-    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+    if op.name != "stablehlo.reduce" or not sums_from_zero(op) or not all(added_results(op)):
         return False
     shape = mlir.shape(op.operands[0])
-    return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
+    return all(shape[d] == 1 for d in integers(op, "dimensions"))
 
 
 def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, Array]:

@@ -14,7 +14,7 @@ from functools import partial
 
 from jax import Array
 
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.ancestors import sums_from_zero
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, dtype_of
@@ -42,9 +42,9 @@ def fold_squared_sums(module: Module) -> int:
 
 def folded_reduce(op: Operation) -> Contraction | None:
     """The contraction that a reduce can be; None if no sum from zero, or of no outer product."""
-    if len(op.results) != 1 or not all(added_results(op)) or not is_splat(op.operands[1], 0):
+    if not sums_from_zero(op) or not all(added_results(op)):
         return None
-    if not all(map(is_precise, [op.operands[0], *op.results])):
+    if not is_precise(op.operands[0]) or not is_precise(op.result):
         return None
     monomial = factored(op.operands[0])
     if monomial is None or monomial.dot is None:

@@ -15,11 +15,11 @@ from collections.abc import Container, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
 
-from hlo_surgery.passes.axes.state import Batched, Class, is_rows, is_sum
+from hlo_surgery.passes.axes.state import Batched, Class, Classes, is_rows, is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure
+from hlo_surgery.passes.ir.mlir import Operation, Operations, Value, Values, closure
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.terms.steps import (
@@ -36,7 +36,7 @@ from hlo_surgery.passes.terms.steps import (
 )
 
 
-def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis]:
+def example_axes(axes: Axes, op: Operation, known: Classes) -> list[Axis]:
     """How each operand shows the part of one example, None where it shows none; `known`: the
     operands' classes.
     """
@@ -75,7 +75,7 @@ def _along(axes: Axes, value: Value, group: Sequence[Digit]) -> PerExample | Non
 
 
 def _split_site(
-    axes: Axes, op: Operation, known: Sequence[Class], taken: Sequence[int], lost: set[Digit]
+    axes: Axes, op: Operation, known: Classes, taken: Sequence[int], lost: set[Digit]
 ) -> list[Axis]:
     """The operands of a site, of which one at least is zero for all other examples."""
     found: list[Axis] = [None] * len(known)
@@ -117,7 +117,7 @@ def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: 
     return _at_step(axes, mlir.enclosing_loops(op) if op else mlir.loops_around(value), digit)
 
 
-def _at_step(axes: Axes, around: Sequence[Operation], digit: Digit) -> Place:
+def _at_step(axes: Axes, around: Operations, digit: Digit) -> Place:
     """The place that each step of a loop takes along a digit, told by a counter of the loop: the
     innermost of those around that takes it step by step, if one does.
     """
@@ -163,7 +163,7 @@ def _producer(value: Value) -> Operation:
     return op
 
 
-def _in_program_order(made: set[Value]) -> list[Operation]:
+def _in_program_order(made: set[Value]) -> Operations:
     ops = {op.results[0]: op for op in map(_producer, made)}.values()
     return sorted(ops, key=cmp_to_key(lambda x, y: -1 if cast(Any, x).is_before_in_block(y) else 1))
 

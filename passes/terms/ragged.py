@@ -19,7 +19,7 @@ from jax import Array
 from hlo_surgery.passes.axes.state import is_rows
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.emit.rebuild import copy_before
-from hlo_surgery.passes.emit.splice import Scope, splice
+from hlo_surgery.passes.emit.splice import Scope, splice_known
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
@@ -113,14 +113,12 @@ def find_owners(axes: Axes) -> None:
         # Rows that are taken are known by any op; at a place of an axis any may put some.
         compared = [_compared(axes, op) for op in (ops[:1] if told[0].name == GATHER else ops)]
         if compared:
-            values = list(dict.fromkeys(v for each in compared for v in each.values))
-            owners = partial(_owners, compared, values)
-            last = _outermost(ops[len(compared) - 1])
-            (axes.owners[digit],) = splice(values, owners, last, last, scope=SCOPE)
+            values = (v for each in compared for v in each.values)
+            owners, last = partial(_owners, compared), _outermost(ops[len(compared) - 1])
+            (axes.owners[digit],) = splice_known(values, owners, last, last, scope=SCOPE)
 
 
-def _owners(compared: Sequence[Compared], values: Values, *arrays: Array) -> Arrays:
-    known = dict(zip(values, arrays, strict=True))
+def _owners(compared: Sequence[Compared], known: Known) -> Arrays:
     return [reduce(jnp.maximum, [each.owners(known) for each in compared])]
 
 
@@ -131,16 +129,15 @@ def crossed(axes: Axes, block: Block) -> Value:
     same = _said_twice(axes)
     ids = [v for _, v in axes.state.structure.ragged or ()]
     told = [v for one, other in same for v in (one.owner, other.owner) if v is not None]
-    values = list(dict.fromkeys([*(v for each in compared for v in each.values), *ids, *told]))
+    values = [*(v for each in compared for v in each.values), *ids, *told]
 
-    def found(*arrays: Array) -> Arrays:
-        known = dict(zip(values, arrays, strict=True))
+    def found(known: Known) -> Arrays:
         met = [each.met(known, axes.size) for each in compared]
         met += [_differ(one.whose(known), other.whose(known), axes.size) for one, other in same]
         none = [jnp.any((known[v] < 0) | (known[v] >= axes.size)) for v in ids]
         return [reduce(jnp.logical_or, [*met, *none], jnp.zeros(axes.size, bool))]
 
-    (made,) = splice(values, found, mlir.return_operation(block), scope=SCOPE)
+    (made,) = splice_known(values, found, mlir.return_operation(block), scope=SCOPE)
     return made
 
 

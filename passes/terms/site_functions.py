@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.ancestors import sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, dtype_of, wide_dtype, widened
@@ -139,9 +139,9 @@ def _behind(key: Input, makers: dict[Value, Step], uses: Counter[Value]) -> list
 
 
 def _adds_to_zeros(op: Operation) -> bool:
-    if op.name != "stablehlo.scatter" or len(op.results) != 1:
+    if op.name != "stablehlo.scatter" or not sums_from_zero(op):
         return False
-    return is_splat(op.operands[0], 0) and all(added_results(op)) and raise_op(op) is not None
+    return all(added_results(op)) and raise_op(op) is not None
 
 
 def _widens(steps: Sequence[Step]) -> bool:

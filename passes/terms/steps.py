@@ -26,6 +26,7 @@ from jax import Array
 from hlo_surgery.passes.axes.state import (
     Batched,
     Class,
+    Classes,
     Mixed,
     State,
     is_sum,
@@ -126,7 +127,7 @@ class Axes:
         """The class of a value."""
         return self._here(value, self.state.of(value))
 
-    def at(self, op: Operation) -> list[Class]:
+    def at(self, op: Operation) -> Classes:
         """An op's operands' classes as it took them: a sum may be a constant to one op alone."""
         return [self._here(v, c) for v, c in zip(op.operands, self.state.at(op), strict=True)]
 

@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hlo_surgery.passes.dataflow.ancestors import copied_from, is_splat
+from hlo_surgery.passes.dataflow.ancestors import copied_from, sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.emit.splice import HOISTED_STACK, scope_of
 from hlo_surgery.passes.ir import mlir
@@ -33,7 +33,6 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,
     convolution_numbers,
-    initial_operands,
     integer,
     integers,
     scatter_numbers,
@@ -154,8 +153,8 @@ def _begun(site: Step) -> list[Einsum] | None:
     """A site, if one example's share is a sum over positions of outer products, on top of zeros."""
     op = site.op
     whole = all(axis is None or isinstance(axis, PerExample) for _, axis in site.inputs)
-    alone = len(op.results) == 1 and all(is_splat(op.operands[i], 0) for i in initial_operands(op))
-    labels = _labels(op) if whole and alone and raise_op(op) is not None else None
+    alone = whole and sums_from_zero(op) and raise_op(op) is not None
+    labels = _labels(op) if alone else None
     return None if labels is None else [Einsum(site, labels, tuple(range(len(labels))))]
 
 

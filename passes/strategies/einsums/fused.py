@@ -41,6 +41,7 @@ from hlo_surgery.passes.strategies.strategy import (
     Chosen,
     Computed,
     Measured,
+    Measures,
     Strategy,
     Task,
     one_by_one,
@@ -160,7 +161,7 @@ def _phi(measure: MeanOf) -> Phi:
     return partial(measure.each, mean=None)
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """All that it makes, and the gradient, in one kernel."""
     return predicted(task, _path(task), len(measures))
 

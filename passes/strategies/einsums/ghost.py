@@ -31,7 +31,7 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     shares_of,
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
-from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.scaling import (
     from_scaled,
     product_of,
@@ -59,7 +59,7 @@ def _applies(task: Task, measure: Measure) -> bool:
     return alone or measure == Norms()
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Inner products of all pairs of an example's positions, every product exact. The largest
     elements of several are read before, and scaled operands written where XLA does not scale them
     on their way. Where devices have parts of a contraction's gradient, each gathers all elements

@@ -14,7 +14,6 @@ Nothing as large as an example's gradient is made; of a scatter the rows of P ar
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -43,7 +42,14 @@ from hlo_surgery.passes.strategies.einsums.factors import (
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, sum_over_examples
-from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Chosen,
+    Measures,
+    Strategy,
+    Task,
+    each_measure,
+)
 from hlo_surgery.passes.terms.steps import Dims, Known
 
 
@@ -58,7 +64,7 @@ def _sides(task: Task) -> Sides:
     return sides
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Each factor contracted with itself, but for a diagonal one."""
     sides, device, positions = _sides(task), task.device, task.examples.size * positions_of(task)
     _, *lengths = sides.sizes(mlir.shape(task.sliced.value))
@@ -205,7 +211,7 @@ def _wide_sides(task: Task) -> tuple[Dims, Dims]:
     return first, second
 
 
-def _predict_projection(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict_projection(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Both factors of each position projected, and the outer products of what they are then."""
     k = max(measure.k for measure in measures if isinstance(measure, Projected))
     projected = task.examples.size * positions_of(task) * k

@@ -15,7 +15,7 @@ Unmet: why a measure by positions is not to be had of a gradient, and at which l
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
@@ -41,7 +41,7 @@ from hlo_surgery.passes.strategies.einsums.einsums import first_unread, sides_of
 from hlo_surgery.passes.strategies.einsums.factors import distinct, factors_of, scaled_by, sum_at
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LOOP
-from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.steps import GradientSlice, Known, Split
 
 TERM_HELP = "leave terms without examples, such as weight decay, to the optimizer"
@@ -128,7 +128,7 @@ def _applies(task: Task, measure: Measure) -> bool:
     return isinstance(measure, MeanOf | Variance) and kinds == ["scatter"]
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Rows sorted and summed within each example, and scattered."""
     read = task.counts.read
     return Predicted(6 * read / task.device.bandwidth, 2 * read)
