@@ -112,7 +112,7 @@ def _made(state: State, op: Operation, classes: Classes, captured: Values) -> Cl
         return [Mixed(reasons.meeting(op, reasons.APART))] * count
     if _is_of_data(classes):
         classes = _bare_as_constants(state, op, classes)[0]
-    if not any(isinstance(c, Batched) for c in classes):
+    if not _has(Batched, classes):
         return _of_constants(state, op, classes)
     if _scales_a_product(state, op, classes):
         classes = _sums_as_constants(state, op, classes)[0]
@@ -125,7 +125,7 @@ def _made(state: State, op: Operation, classes: Classes, captured: Values) -> Cl
     if state.contribution and op.name == BROADCAST and _may_be_laid_out(state, op):
         return constants(state, op, _sums_as_constants(state, op, classes)[0])
     found = _of_examples(state, op, classes)
-    return _otherwise(state, op, classes, found) if _is_mixed(found) else found
+    return _otherwise(state, op, classes, found) if _has(Mixed, found) else found
 
 
 def _may_be_laid_out(state: State, op: Operation) -> bool:
@@ -145,8 +145,8 @@ def _scales_a_product(state: State, op: Operation, classes: Classes) -> bool:
     products = [i for i, c in enumerate(classes) if isinstance(c, Shared) and PRODUCT in c.varies]
     sums = [i for i, c in enumerate(classes) if isinstance(c, Batched)]
     given = all(is_sum(classes[i]) and op.operands[i] not in state.trained for i in sums)
-    alone = any(traits.is_linear(op, frozenset([i])) for i in products)
-    return given and alone and not traits.is_linear(op, frozenset([*sums, *products]))
+    alone = any(traits.is_linear(op, {i}) for i in products)
+    return given and alone and not traits.is_linear(op, [*sums, *products])
 
 
 def _is_of_data(classes: Classes) -> bool:
@@ -155,8 +155,8 @@ def _is_of_data(classes: Classes) -> bool:
     return has_data and all(not isinstance(c, Batched) or c.bare for c in classes)
 
 
-def _is_mixed(classes: Classes) -> bool:
-    return any(isinstance(c, Mixed) for c in classes)
+def _has(kind: type[Class], classes: Classes) -> bool:
+    return any(isinstance(c, kind) for c in classes)
 
 
 def _otherwise(state: State, op: Operation, classes: Classes, found: Classes) -> Classes:
@@ -166,11 +166,11 @@ def _otherwise(state: State, op: Operation, classes: Classes, found: Classes) ->
         classes, changed = reading(state, op, classes)
         if not changed:
             continue
-        if any(isinstance(c, Batched) for c in classes):
+        if _has(Batched, classes):
             again = _of_examples(state, op, classes)
         else:
             again = constants(state, op, classes)
-        if not _is_mixed(again):
+        if not _has(Mixed, again):
             state.taken[op.results[0]] = list(classes)
             is_product = reading is _sums_as_constants and multiplies(op)
             return [_as_product(c) if is_product else c for c in again]
@@ -217,7 +217,7 @@ def _sums_as_constants(state: State, op: Operation, classes: Classes) -> tuple[C
         if isinstance(known, Batched) and known.summed and not known.running
         if value not in state.trained or state.contribution
     }
-    never = {i: c for i, c in over.items() if not traits.is_linear(op, frozenset([i]))}
+    never = {i: c for i, c in over.items() if not traits.is_linear(op, {i})}
     found = list(classes)
     for i, known in (never or over).items():
         found[i] = as_constant(state, op.operands[i], known)
@@ -263,9 +263,9 @@ def _of_constants(state: State, op: Operation, classes: Classes) -> Classes:
         if trained and data and isinstance(known, Shared) and meets(state, value, known):
             return [Mixed(rearranged(op, data))] * len(op.results)
     rows = [_as_rows(state, op, i, known) for i, known in enumerate(classes)]
-    if any(isinstance(c, Batched) for c in rows):
+    if _has(Batched, rows):
         found = _of_examples(state, op, rows)
-        if not _is_mixed(found):
+        if not _has(Mixed, found):
             state.taken[op.results[0]] = rows
             return found
     if _loses_rows(state, op):

@@ -121,7 +121,7 @@ def constants(state: State, op: Operation, classes: Classes) -> Classes:
 
 def keeps_product(op: Operation, position: int) -> bool:
     """Whether what an op makes is still a product where an operand is one."""
-    return is_linear(op, frozenset([position])) or multiplies(op)
+    return is_linear(op, {position}) or multiplies(op)
 
 
 def multiplies(op: Operation) -> bool:

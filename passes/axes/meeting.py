@@ -74,7 +74,7 @@ class Met:
 
     def is_linear(self) -> bool:
         """Whether the op is linear in all operands of examples, jointly."""
-        return traits.is_linear(self.op, frozenset(self.batched))
+        return traits.is_linear(self.op, self.batched)
 
 
 def met(state: State, op: Operation, classes: Classes) -> Classes:
@@ -126,7 +126,7 @@ def _hands_on_constants(found: Met) -> bool:
     pairs = enumerate(zip(found.op.operands, found.classes, strict=True))
     trained = found.state.trained
     constants = [i for i, (v, c) in pairs if isinstance(c, Shared) and v in trained]
-    scales = constants and not traits.is_linear(found.op, frozenset([*running, *constants]))
+    scales = constants and not traits.is_linear(found.op, [*running, *constants])
     return sums or bool(scales)
 
 

@@ -33,13 +33,12 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Module, Operation, Shape, Value, Values, ir, sdy
-from hlo_surgery.passes.ir.traits import convolution_numbers, integers
+from hlo_surgery.passes.ir.traits import convolution_numbers, pads
 
 ATTRIBUTE = "sdy.sharding_rule"
 # Since 0.12 Shardy permutes along what an update is shorter in, which says where elements are to be
 # sent. Both keep their order, and where the update lands its numbers tell.
 UPDATE = "stablehlo.dynamic_update_slice"
-PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 Factors = tuple[tuple[int, ...], ...]
 # Of one factor: the dimension that it is of each operand, then of each result.
 Axes = tuple[int | None, ...]
@@ -115,8 +114,7 @@ def _padded_dims(op: Operation) -> list[int]:
     """Dimensions along which a pad moves its operand: Shardy's rule omits those of equal size."""
     if op.name != "stablehlo.pad":
         return []
-    paddings = zip(*(integers(op, name) for name in PADDINGS), strict=True)
-    return [dim for dim, amounts in enumerate(paddings) if any(amounts)]
+    return [dim for dim, amounts in enumerate(pads(op)) if any(amounts)]
 
 
 def _window_dims(op: Operation) -> Sequence[int]:

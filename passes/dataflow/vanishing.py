@@ -45,7 +45,7 @@ def _made_of(value: Value) -> Values:
         return [op.operands[1], op.operands[2]]
     if op.name in MOVED:
         return [op.operands[k] for k in MOVED[op.name]]
-    if op.name in COPIES or is_linear(op, frozenset(range(len(op.operands)))):
+    if op.name in COPIES or is_linear(op, range(len(op.operands))):
         return mlir.operands(op)
     if op.name in SCALES:
         zero = op.name == "stablehlo.multiply" and is_splat(op.operands[1], 0)

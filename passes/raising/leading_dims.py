@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Shape, Value, ir
-from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.ir.traits import PADDINGS, Kind, ops_of
 
 # An attribute's integers, and the sizes of the new dimensions: the integers with these in front.
 Extend = Callable[[list[int], Shape], list[int]]
@@ -47,7 +47,6 @@ WINDOW: dict[str, Extend] = {
     ),
     "padding": lambda numbers, sizes: [0, 0] * len(sizes) + numbers,
 }
-PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 # How the attributes that speak of dimensions change; all others stay.
 ATTRIBUTES: dict[str, dict[str, Extend]] = {
     **{name: {} for name in ops_of(Kind.ELEMENTWISE)},

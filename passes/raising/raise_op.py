@@ -25,7 +25,7 @@ from jax import Array, lax
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.ir.traits import integer, integers
+from hlo_surgery.passes.ir.traits import integer, integers, pads
 
 Raised = Callable[..., Arrays]
 Rule = Callable[[Operation], Raised | None]
@@ -127,9 +127,7 @@ def broadcast_in_dim(op: Operation) -> Raised:
 @raises("stablehlo.pad")
 def pad(op: Operation) -> Raised:
     """Pad at the edges and between elements; a negative edge padding cuts off."""
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    config = list(zip(*(integers(op, name) for name in names), strict=True))
-    return single(partial(lax.pad, padding_config=config))
+    return single(partial(lax.pad, padding_config=pads(op)))
 
 
 @raises("stablehlo.concatenate")

@@ -16,6 +16,7 @@ from jax import Array, lax
 from hlo_surgery.passes.emit.rebuild import counted_loop
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.strategies.gradient_costs import Schedule
+from hlo_surgery.passes.terms.convolutions import in_groups
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
     example_positions,
@@ -114,7 +115,7 @@ def _taken(of_example: Take, each: Exposed, shards: int) -> Callable[[Array, int
     """A function of a number and a width: sums over so many examples of each shard from this number
     on, [shards, ...], and rows, [shards, width, ...].
     """
-    arrays = [x if d is None else _split(x, d, shards) for x, d in each]
+    arrays = [x if d is None else in_groups(x, d, shards) for x, d in each]
     dims = [d for _, d in each]
 
     def taken(start: Array, width: int) -> Taken:
@@ -131,11 +132,6 @@ def _taken(of_example: Take, each: Exposed, shards: int) -> Callable[[Array, int
         return jax.tree.map(partial(_summed, 1), added), rows
 
     return taken
-
-
-def _split(x: Array, dim: int, shards: int) -> Array:
-    """The examples' dimension as [shards, examples of one shard]."""
-    return x.reshape(*x.shape[:dim], shards, x.shape[dim] // shards, *x.shape[dim + 1 :])
 
 
 def _summed(dim: int, x: Array) -> Array:

@@ -23,7 +23,7 @@ import numpy as np
 from hlo_surgery.passes.dataflow.numbers import Counters, Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, scatter_numbers
+from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, pads, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, size_of, unify
 from hlo_surgery.passes.structure.structure import (
     CountedLoop,
@@ -99,8 +99,7 @@ def padded(known: Unifying, op: Operation) -> Link:
     """The link of a pad."""
     part, whole = op.operands[0], op.result
     link = moving([mlir.shape(part), ()], [mlir.shape(whole)])
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    for dim, (low, high, within) in enumerate(zip(*(integers(op, n) for n in names), strict=True)):
+    for dim, (low, high, within) in enumerate(pads(op)):
         mine, its = known.of(part)[dim], known.of(whole)[dim]
         if not (low or high or within):
             aligned = unify(mine, its)

@@ -72,7 +72,7 @@ def convolution_by_patches(
                 *factors, along, precision(op), preferred_element_type=accumulator
             )
 
-        split = _split(image, batch, groups), _split(window, features, groups)
+        split = in_groups(image, batch, groups), in_groups(window, features, groups)
         made = jnp.moveaxis(jax.vmap(of_group, (batch, features))(*split), 0, 1)
         whole = made.reshape(*places, -1, made.shape[1] * made.shape[2])
         return whole.transpose([order.index(d) for d in range(whole.ndim)])
@@ -179,6 +179,6 @@ def patches_under(image: Array, windows: Sequence[Window], batch: int) -> Array:
     return patches
 
 
-def _split(x: Array, dim: int, groups: int) -> Array:
+def in_groups(x: Array, dim: int, groups: int) -> Array:
     """A dimension as [groups, rest]."""
     return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])

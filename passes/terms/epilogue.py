@@ -26,7 +26,7 @@ from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat, sum
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, Values
-from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
+from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of, pads
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.scaling import exponent_of, times_power_of_two
 from hlo_surgery.passes.terms.steps import Axes, Given, GradientSlice, Known, Step
@@ -80,8 +80,7 @@ class Reading:
         sizes = [math.prod(mlir.shape(v)) for v in (self.op.operands[self.sums[0]], self.made)]
         if self.does is not Does.PADS:
             return sizes[0] == sizes[1]
-        edges = ("edge_padding_low", "edge_padding_high")
-        return all(p >= 0 for name in edges for p in integers(self.op, name))
+        return all(low >= 0 and high >= 0 for low, high, _ in pads(self.op))
 
 
 def only_moves(readings: Sequence[Reading]) -> bool:

@@ -82,10 +82,10 @@ def _split_site(
     for i in taken:
         if is_rows(known[i]) or lost & axes.state.digits(op.operands[i]):
             found[i] = _split(axes, op, op.operands[i], known[i], lost)
-    telling = [i for i in taken if found[i] and is_linear(op, frozenset([i]))]
+    telling = [i for i in taken if found[i] and is_linear(op, {i})]
     if not any(is_rows(known[i]) for i in telling):
         # What rows are is told by indices alone: a factor of each term is taken for the example.
-        number = next(i for i in taken if is_linear(op, frozenset([i])))
+        number = next(i for i in taken if is_linear(op, {i}))
         rows = next(c for c in known if is_rows(c))
         found[number] = _split(axes, op, op.operands[number], rows, lost)
     return found

@@ -203,7 +203,7 @@ def _exposed(x: Array, number: int, front: int, place: Place, spread: bool, know
         at = _current(place, known)
         return x if at is None else _unless(x, _counted(x, number, place.size) == at)
     dim, axis = place.axis.dim + front, place.axis
-    split = _apart(x, dim, place.length, axis)
+    split = apart(x, dim, place.length, axis)
     if spread or place.owner is not None:
         rows = _counted(split, dim + 1, place.length) + jnp.int32(place.first)
         rows = rows if place.owner is None else known[place.owner][rows]
@@ -217,7 +217,7 @@ def _exposed(x: Array, number: int, front: int, place: Place, spread: bool, know
     return jnp.pad(left, padding)
 
 
-def _apart(x: Array, dim: int, length: int, axis: PerExample) -> Array:
+def apart(x: Array, dim: int, length: int, axis: PerExample) -> Array:
     """A dimension as three, the places of a digit in the middle."""
     return x.reshape(*x.shape[:dim], axis.before, length, axis.after, *x.shape[dim + 1 :])
 
@@ -293,8 +293,8 @@ def rows_in_order(x: Array, rows: Rows, known: Known) -> Array:
     assert place.owner is not None
     assert axis is not None
     order = jnp.argsort(known[place.owner][place.first : place.first + place.length])
-    apart = _apart(x, axis.dim, place.length, axis)
-    return jnp.take(apart, order, axis.dim + 1, mode="clip")
+    parted = apart(x, axis.dim, place.length, axis)
+    return jnp.take(parted, order, axis.dim + 1, mode="clip")
 
 
 def ends_in_order(owners: Array, ends: Ends) -> Array:

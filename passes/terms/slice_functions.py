@@ -40,6 +40,7 @@ from hlo_surgery.passes.terms.epilogue import moving
 from hlo_surgery.passes.terms.gradient_slices import adds_offset
 from hlo_surgery.passes.terms.site_functions import (
     Onto,
+    apart,
     by_windows,
     ends_in_order,
     exposed_split,
@@ -321,10 +322,7 @@ def exposed_examples(function: SliceFunction, known: Known, size: int) -> Arrays
             return rows_in_order(x, axis, known)
         if isinstance(axis, Ends):
             return ends_in_order(x, axis)
-        if not isinstance(axis, PerExample):
-            return x
-        split = (axis.before, size, axis.after)
-        return lax.reshape(x, (*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :]))
+        return apart(x, axis.dim, size, axis) if isinstance(axis, PerExample) else x
 
     return [exposed(known[value], axis) for value, axis in function.inputs]
 

@@ -35,6 +35,7 @@ from hlo_surgery.passes.ir.traits import (
     convolution_numbers,
     integer,
     integers,
+    pads,
     scatter_numbers,
 )
 from hlo_surgery.passes.raising.raise_op import raise_op
@@ -252,9 +253,6 @@ def _source_dims(op: Operation) -> Dims | None:
     return tuple(sources)
 
 
-PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
-
-
 @dataclass(frozen=True)
 class Sides:
     """Axes of a gradient: `stacked`, then `left`, then `right`; a vector has no left ones. Equal
@@ -344,8 +342,9 @@ def _in_order(e: Einsum, left: Dims, right: Dims) -> bool:
 def _of_part(e: Einsum, pad: Operation) -> Sides | None:
     """Of some rows of a parameter that are added as they are, the others being unused."""
     sides = sides_of(replace(e, pad=None))
-    low, high, between = (integers(pad, name) for name in PADDINGS)
-    padded = [axis for axis, amounts in enumerate(zip(low, high, strict=True)) if any(amounts)]
-    if sides is None or not sides.each_row or any(between) or padded != [*sides.left]:
+    amounts = pads(pad)
+    padded = [axis for axis, own in enumerate(amounts) if any(own)]
+    between = any(own[2] for own in amounts)
+    if sides is None or not sides.each_row or between or padded != [*sides.left]:
         return None
-    return replace(sides, unused=low[sides.left[0]])
+    return replace(sides, unused=amounts[padded[0]][0])

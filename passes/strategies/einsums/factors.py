@@ -95,7 +95,7 @@ def _made_of(axes: Axes, value: Value) -> Values:
     if op.name in SCALES:
         scaled = [v for v in owned if math.prod(mlir.shape(copied_from(v))) > axes.size]
         return scaled if len(scaled) == 1 else []
-    return owned if op.name == "stablehlo.select" or is_linear(op, frozenset([0])) else []
+    return owned if op.name == "stablehlo.select" or is_linear(op, {0}) else []
 
 
 def _is_owned(axes: Axes, value: Value) -> bool:
