@@ -9,8 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import jax
 
-from hlo_surgery.passes.strategies.choice import Limits
-from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
+from hlo_surgery.passes.strategies.gradient_costs import Kernels, Limits, Roofline
 from hlo_surgery.wording import integer_of
 
 

@@ -16,11 +16,17 @@ from hlo_surgery.passes.loops.lift_values import lift_control_flow
 from hlo_surgery.passes.loops.loop_sums import Part, Scan, replace_update, scanned_gradient, stacked
 from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.rewriting.measurements import Measurements
-from hlo_surgery.passes.strategies.choice import Limits, choose, compute_measures
+from hlo_surgery.passes.strategies.choice import choose, compute_measures
 from hlo_surgery.passes.strategies.einsums.einsums import einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import made_before
 from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
-from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, Roofline, SitePlan, site_plan
+from hlo_surgery.passes.strategies.gradient_costs import (
+    PLATFORMS,
+    Limits,
+    Roofline,
+    SitePlan,
+    site_plan,
+)
 from hlo_surgery.passes.strategies.lift import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import (
     Chosen,

@@ -5,7 +5,6 @@ The table of strategies, and what all that were chosen compute.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hlo_surgery.passes.emit.splice import within
@@ -22,7 +21,7 @@ from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.einsums.ghost import GHOST
 from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
 from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
-from hlo_surgery.passes.strategies.gradient_costs import Schedule, plain_seconds
+from hlo_surgery.passes.strategies.gradient_costs import Limits, Schedule, plain_seconds
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
 from hlo_surgery.passes.strategies.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import (
@@ -87,19 +86,6 @@ SEVERAL_DEVICES = (
     "function inside jax.shard_map, where each device has its own examples, or leave strategy at "
     "'auto'"
 )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a choice is bound to. `strategy`: the name of one that is forced, or "auto";
-    `memory_budget`: bytes of temporaries for one gradient; `reuse_gradient`: whether to take the
-    gradient from each example's; `shards`: over how many devices the examples lie.
-    """
-
-    strategy: str = "auto"
-    memory_budget: int | None = None
-    reuse_gradient: bool | None = None
-    shards: int | None = None
 
 
 def choose(task: Task, measures: Measures, options: Limits, reweights: bool = False) -> Chosen:
