@@ -69,7 +69,7 @@ class Module:
         block = mlir.body(main)
         arguments: list[Value] = list(block.arguments)
         names = _told_apart([_argument_name(main, v, i) for i, v in enumerate(arguments)])
-        outputs = _returned(block)
+        outputs = mlir.returned(block)
         names += [_output_name(main, i) for i in range(len(outputs))]
         kinds = kinds_of([*arguments, *outputs])
         ports = [Port(name, *kind) for name, kind in zip(names, kinds, strict=True)]
@@ -131,7 +131,7 @@ class Module:
 
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
-        return is_splat(_returned(mlir.body(mlir.main_function(self.code)))[output], 0)
+        return is_splat(mlir.returned(mlir.body(mlir.main_function(self.code)))[output], 0)
 
     @cached_property
     def statistics(self) -> tuple[int, ...]:
@@ -144,7 +144,8 @@ class Module:
         block = mlir.body(mlir.main_function(self.code))
         found = sources(block)
         return [
-            {i for i in range(len(self.arguments)) if found[v] >> i & 1} for v in _returned(block)
+            {i for i in range(len(self.arguments)) if found[v] >> i & 1}
+            for v in mlir.returned(block)
         ]
 
     def text(self) -> str:
@@ -286,7 +287,7 @@ def _checked(module: Module) -> Module:
     block = mlir.body(mlir.main_function(module.code))
     for kind, ports, values in (
         ("argument", module.arguments, block.arguments),
-        ("output", module.outputs, _returned(block)),
+        ("output", module.outputs, mlir.returned(block)),
     ):
         for port, value in zip(ports, values, strict=True):
             if mlir.is_token(value):
@@ -296,10 +297,6 @@ def _checked(module: Module) -> Module:
                 said = f"{kind} {port.name} has type {value.type}"
                 raise ValueError(f"{said}; only tensors of static shape are supported{help}")
     return module
-
-
-def _returned(block: mlir.Block) -> list[Value]:
-    return mlir.operands(mlir.return_operation(block))
 
 
 def _argument_name(main: Any, argument: Any, number: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import jax
 
-from hlo_surgery.passes.strategies.gradient_costs import Kernels, Roofline
+from hlo_surgery.passes.strategies.gradient_costs import Kernels, Limits, Roofline
 from hlo_surgery.wording import integer_of
 
 
@@ -204,7 +204,7 @@ class PlanningOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class PlanningChoices:
+class PlanningChoices(Limits):
     """How statistics are to be computed; none of it changes what they are.
 
     `strategy`: one of `choice.WAYS`, as `pipeline.check_planning` sees to. `memory_budget`: bytes
@@ -218,10 +218,7 @@ class PlanningChoices:
     """
 
     strategy: Way = "auto"
-    memory_budget: int | None = None
     target: str | None = None
-    reuse_gradient: bool | None = None
-    shards: int | None = None
     autotune: bool = False
 
     def __post_init__(self) -> None:

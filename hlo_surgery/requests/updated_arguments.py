@@ -233,7 +233,7 @@ def _of_loop(op: Operation, initial: Sequence[Terms], terms: Mapping[Value, Term
     """
     body = mlir.blocks(op)[1]
     carried: list[Value] = list(body.arguments)
-    passed = [a == b for a, b in zip(carried, _ends(body), strict=True)]
+    passed = [a == b for a, b in zip(carried, mlir.returned(body), strict=True)]
     starts = [OTHERS if same else own for same, own in zip(passed, initial, strict=True)]
     known = {**dict.fromkeys(terms, OTHERS), **dict(zip(carried, starts, strict=True))}
     behind = _returned(body, _terms_in(body, known))
@@ -241,12 +241,8 @@ def _of_loop(op: Operation, initial: Sequence[Terms], terms: Mapping[Value, Term
     return [start if same else own for same, start, own in found]
 
 
-def _ends(block: mlir.Block) -> list[Value]:
-    return mlir.operands(mlir.return_operation(block))
-
-
 def _returned(block: mlir.Block, terms: Mapping[Value, Terms]) -> list[Terms]:
-    return [terms[value] for value in _ends(block)]
+    return [terms[value] for value in mlir.returned(block)]
 
 
 def _of_constant(op: Operation) -> Terms:

@@ -14,7 +14,7 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.axes.verdicts import constant_terms, holds_constant
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Values
 from hlo_surgery.passes.measures.measures import MEAN, MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.normalise.out_of_scope import mesh_size
 from hlo_surgery.passes.rewriting.analysed import Analysed, analyse, finished, real_examples
@@ -265,7 +265,7 @@ def _rewrite(code: mlir.Module, request: Request) -> Plan:
     )
 
 
-def _computed(module: Analysed, request: Request) -> tuple[list[Answer], list[Value]]:
+def _computed(module: Analysed, request: Request) -> tuple[list[Answer], Values]:
     """What was chosen for each gradient, and loss, and the values of all statistics. What makes
     these of the measures, `results`, is called back while the new code is traced.
     """

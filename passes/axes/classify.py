@@ -10,7 +10,7 @@ classified      Shared, Batched or Mixed, in one forward pass
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from hlo_surgery.passes.axes import control_flow, reasons
@@ -32,6 +32,7 @@ from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
     Class,
+    Classes,
     Mixed,
     Shared,
     State,
@@ -42,9 +43,9 @@ from hlo_surgery.passes.axes.state import (
 from hlo_surgery.passes.dataflow.ancestors import held_values, hidden_parameters, holds_constant
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.errors import Reason, reason_at
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values, func
 from hlo_surgery.passes.ir.traits import integers
-from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.digits import leaves, unify
 from hlo_surgery.passes.structure.structure import Taking
 from hlo_surgery.passes.structure.unification import Ragged, structured
 
@@ -89,9 +90,9 @@ def _classify_op(state: State, taking: Taking) -> None:
         state.trained -= state.held.intersection(results)
     state.taken.pop(results[0], None)
     classes = [state.of(v) for v in operands]
-    if not captured and all(c is SHARED for c in classes) and not any(map(state.digits, operands)):
+    if not captured and all(c is SHARED for c in classes) and not state.digits(*operands):
         # So is half of a module: no example, nor anything that lies along the batch.
-        found: list[Class] = [SHARED] * len(results)
+        found: Classes = [SHARED] * len(results)
     else:
         found = _made(state, op, classes, captured)
     if state.contribution and _lies_along(state, operands, classes):
@@ -100,7 +101,7 @@ def _classify_op(state: State, taking: Taking) -> None:
         state.classes[result] = settled(state, result, known, result in state.trained)
 
 
-def _lies_along(state: State, operands: Sequence[Value], classes: Sequence[Class]) -> bool:
+def _lies_along(state: State, operands: Values, classes: Classes) -> bool:
     """Whether some of these are parameters, or made of such alone, that differ along the batch."""
     pairs = zip(operands, classes, strict=True)
     own = [v for v, c in pairs if is_free(c) and v in state.trained]
@@ -114,9 +115,7 @@ def _whose_is_unknown(known: Class) -> Class:
     return replace(known, unknown=True) if isinstance(known, Mixed) else known
 
 
-def _made(
-    state: State, op: Operation, classes: list[Class], captured: Sequence[Value]
-) -> list[Class]:
+def _made(state: State, op: Operation, classes: Classes, captured: Values) -> Classes:
     inside = [state.of(v) for v in captured]
     count = len(op.results)
     if mixed := next((c for c in (*classes, *inside) if isinstance(c, Mixed)), None):
@@ -129,7 +128,7 @@ def _made(
         return [Mixed(reasons.meeting(op, reasons.APART))] * count
     if _is_of_data(classes):
         classes = _bare_as_constants(state, op, classes)[0]
-    if not any(isinstance(c, Batched) for c in classes):
+    if not _has(Batched, classes):
         return _of_constants(state, op, classes)
     if _scales_a_product(state, op, classes):
         classes = _sums_as_constants(state, op, classes)[0]
@@ -142,7 +141,7 @@ def _made(
     if state.contribution and op.name == BROADCAST and _may_be_laid_out(state, op):
         return constants(state, op, _sums_as_constants(state, op, classes)[0])
     found = _of_examples(state, op, classes)
-    return _otherwise(state, op, classes, found) if _is_mixed(found) else found
+    return _otherwise(state, op, classes, found) if _has(Mixed, found) else found
 
 
 def _may_be_laid_out(state: State, op: Operation) -> bool:
@@ -151,45 +150,43 @@ def _may_be_laid_out(state: State, op: Operation) -> bool:
     """
     size = math.prod(digit.size for digit in state.batch)
     kept = integers(op, "broadcast_dimensions")
-    added = [n for dim, n in enumerate(mlir.shape(op.results[0])) if dim not in kept]
+    added = [n for dim, n in enumerate(mlir.shape(op.result)) if dim not in kept]
     return is_sum(state.of(op.operands[0])) and any(n > 1 and n % size == 0 for n in added)
 
 
-def _scales_a_product(state: State, op: Operation, classes: Sequence[Class]) -> bool:
+def _scales_a_product(state: State, op: Operation, classes: Classes) -> bool:
     """Whether an op multiplies sums of data by a product of such: as well it might be one of those
     that is the sum.
     """
     products = [i for i, c in enumerate(classes) if isinstance(c, Shared) and PRODUCT in c.varies]
     sums = [i for i, c in enumerate(classes) if isinstance(c, Batched)]
     given = all(is_sum(classes[i]) and op.operands[i] not in state.trained for i in sums)
-    alone = any(traits.is_linear(op, frozenset([i])) for i in products)
-    return given and alone and not traits.is_linear(op, frozenset([*sums, *products]))
+    alone = any(traits.is_linear(op, {i}) for i in products)
+    return given and alone and not traits.is_linear(op, [*sums, *products])
 
 
-def _is_of_data(classes: Sequence[Class]) -> bool:
+def _is_of_data(classes: Classes) -> bool:
     """Whether data of the batch is there, and no example but what merely lies along the batch."""
     has_data = any(isinstance(c, Shared) and c.data for c in classes)
     return has_data and all(not isinstance(c, Batched) or c.bare for c in classes)
 
 
-def _is_mixed(classes: Sequence[Class]) -> bool:
-    return any(isinstance(c, Mixed) for c in classes)
+def _has(kind: type[Class], classes: Classes) -> bool:
+    return any(isinstance(c, kind) for c in classes)
 
 
-def _otherwise(
-    state: State, op: Operation, classes: Sequence[Class], found: list[Class]
-) -> list[Class]:
+def _otherwise(state: State, op: Operation, classes: Classes, found: Classes) -> Classes:
     """Where examples meet: with what is nobody's as constants; then with sums of data as such."""
     readings = (_bare_as_constants, _sums_as_constants, _sums_as_constants)
     for reading in readings:
         classes, changed = reading(state, op, classes)
         if not changed:
             continue
-        if any(isinstance(c, Batched) for c in classes):
+        if _has(Batched, classes):
             again = _of_examples(state, op, classes)
         else:
             again = constants(state, op, classes)
-        if not _is_mixed(again):
+        if not _has(Mixed, again):
             state.taken[op.results[0]] = list(classes)
             is_product = reading is _sums_as_constants and multiplies(op)
             return [_as_product(c) if is_product else c for c in again]
@@ -204,9 +201,7 @@ def _as_product(known: Class) -> Class:
     return replace(known, varies=known.varies | {PRODUCT})
 
 
-def _bare_as_constants(
-    state: State, op: Operation, classes: Sequence[Class]
-) -> tuple[list[Class], bool]:
+def _bare_as_constants(state: State, op: Operation, classes: Classes) -> tuple[Classes, bool]:
     pairs = zip(op.operands, classes, strict=True)
     alone = all(not isinstance(c, Batched) or c.bare for c in classes)
     found = [
@@ -228,9 +223,7 @@ def _bare_constant(
     return Shared(term=known.term or term, varies=steps)
 
 
-def _sums_as_constants(
-    state: State, op: Operation, classes: Sequence[Class]
-) -> tuple[list[Class], bool]:
+def _sums_as_constants(state: State, op: Operation, classes: Classes) -> tuple[Classes, bool]:
     """Sums of data, or in contributions any, that are over; first those in which the op is linear
     in no way, as a divisor.
     """
@@ -240,14 +233,14 @@ def _sums_as_constants(
         if isinstance(known, Batched) and known.summed and not known.running
         if value not in state.trained or state.contribution
     }
-    never = {i: c for i, c in over.items() if not traits.is_linear(op, frozenset([i]))}
+    never = {i: c for i, c in over.items() if not traits.is_linear(op, {i})}
     found = list(classes)
     for i, known in (never or over).items():
         found[i] = as_constant(state, op.operands[i], known)
     return found, bool(over)
 
 
-def _of_examples(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+def _of_examples(state: State, op: Operation, classes: Classes) -> Classes:
     """What an op makes of examples' own values, beside constants; Mixed where data of the batch
     meets them rearranged.
     """
@@ -260,7 +253,7 @@ def _of_examples(state: State, op: Operation, classes: Sequence[Class]) -> list[
     return met(state, op, classes)
 
 
-def _chooses_places(state: State, op: Operation, classes: Sequence[Class]) -> bool:
+def _chooses_places(state: State, op: Operation, classes: Classes) -> bool:
     """Whether an op puts data of the batch, beside examples, at the places of some of them: where
     no example says so itself.
     """
@@ -276,7 +269,7 @@ def _chooses_places(state: State, op: Operation, classes: Sequence[Class]) -> bo
     return stepwise or not all(repeats(state, predicate, d) for d in state.digits(predicate))
 
 
-def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+def _of_constants(state: State, op: Operation, classes: Classes) -> Classes:
     """What an op makes of what no example reaches. What lies along the batch, and is summed or
     taken step by step, is summed by examples: row b is example b's.
     """
@@ -286,9 +279,9 @@ def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list
         if trained and data and isinstance(known, Shared) and meets(state, value, known):
             return [Mixed(rearranged(op, data))] * len(op.results)
     rows = [_as_rows(state, op, i, known) for i, known in enumerate(classes)]
-    if any(isinstance(c, Batched) for c in rows):
+    if _has(Batched, rows):
         found = _of_examples(state, op, rows)
-        if not _is_mixed(found):
+        if not _has(Mixed, found):
             state.taken[op.results[0]] = rows
             return found
     if _loses_rows(state, op):
@@ -301,7 +294,7 @@ def _loses_rows(state: State, op: Operation) -> bool:
     """Whether an op makes one value of what differs from example to example, or takes some
     example's, even if all are alike: as a cotangent it is that example's.
     """
-    kept = frozenset[Digit]().union(*map(state.digits, op.results))
+    kept = state.digits(*op.results)
     lost = [(v, d) for v in op.operands for d in state.digits(v) - kept if mlir.is_inexact(v)]
     taken = op.name in reasons.PICKING and any(d not in state.scope for _, d in lost)
     return taken or any(not repeats(state, v, d) for v, d in lost)
@@ -313,7 +306,7 @@ def _as_rows(state: State, op: Operation, number: int, known: Class) -> Class:
     own = state.digits(value)
     if not own or not isinstance(known, Shared) or known.data:
         return known
-    kept = frozenset[Digit]().union(*map(state.digits, op.results))
+    kept = state.digits(*op.results)
     if own <= kept or not all(d in own or d in state.scope for d in state.batch):
         return known
     return Batched(term=known.term, bare=True)

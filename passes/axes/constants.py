@@ -21,6 +21,7 @@ from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
     Class,
+    Classes,
     Mixed,
     Shared,
     State,
@@ -103,7 +104,7 @@ def rearranged(op: Operation, data: Reason) -> Reason:
     return reason_at(op, f"{reasons.REARRANGED} ({data.op} at {data.where})", help)
 
 
-def constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+def constants(state: State, op: Operation, classes: Classes) -> Classes:
     """Constants of what is constant; data of the batch stays such, and may differ along it."""
     known = [c for c in classes if isinstance(c, Shared)]
     data = next((c.data for c in known if c.data), None)
@@ -120,7 +121,7 @@ def constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Cla
 
 def keeps_product(op: Operation, position: int) -> bool:
     """Whether what an op makes is still a product where an operand is one."""
-    return is_linear(op, frozenset([position])) or multiplies(op)
+    return is_linear(op, {position}) or multiplies(op)
 
 
 def multiplies(op: Operation) -> bool:
@@ -139,7 +140,7 @@ def _varying(
     state: State,
     op: Operation,
     result: Value,
-    classes: Sequence[Class],
+    classes: Classes,
     varies: frozenset[Digit],
 ) -> frozenset[Digit]:
     """Along which batch digits data may differ in a result: as in the operands, and along those
@@ -149,7 +150,7 @@ def _varying(
     found = varies & (held | scope | {LAID_OUT, PRODUCT})
     if op.name == BROADCAST:
         return found
-    before = NOWHERE.union(*map(state.digits, op.operands))
+    before = state.digits(*op.operands)
     picked = op.name in reasons.PICKING and bool(mlir.shape(op.operands[0]))
     from_data = isinstance(classes[0], Shared) and classes[0].data is not None
     return held | found if picked and from_data else found | (held - before)

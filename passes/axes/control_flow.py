@@ -25,6 +25,7 @@ from hlo_surgery.passes.axes.state import (
     SHARED,
     Batched,
     Class,
+    Classes,
     Mixed,
     Shared,
     State,
@@ -37,9 +38,9 @@ from hlo_surgery.passes.axes.state import (
 from hlo_surgery.passes.dataflow.ancestors import is_splat, made_alike, unspread
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import APART_HELP, DECIDED_HELP, SUMS_HELP, is_of_sums, reason_at
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values, closure
 from hlo_surgery.passes.ir.traits import combined_by
-from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, size_of
 from hlo_surgery.passes.structure.structure import CountedLoop
 
 AND, OR = "stablehlo.and", "stablehlo.or"
@@ -81,7 +82,7 @@ def _going_on(state: State, condition: Block) -> Value | None:
     return _any_of(state, found[0]) if len(found) == 1 and alone else None
 
 
-def _both(value: Value) -> list[Value]:
+def _both(value: Value) -> Values:
     op = mlir.defining_operation(value)
     return mlir.operands(op) if op is not None and op.name == AND else []
 
@@ -163,7 +164,7 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
 
 
 def _carried(
-    state: State, op: Operation, number: int, known: Class, trained: bool, own: list[Digit]
+    state: State, op: Operation, number: int, known: Class, trained: bool, own: Digits
 ) -> Class:
     """What a carry is, or what a step makes of it, given what it was taken for."""
     values = op.operands[number], mlir.returned(mlir.blocks(op)[1])[number]
@@ -174,7 +175,7 @@ def _carried(
     return settled(state, op.results[number], found, trained, own)
 
 
-def _beside_one(state: State, op: Operation, values: Sequence[Value], known: Class) -> Class:
+def _beside_one(state: State, op: Operation, values: Values, known: Class) -> Class:
     """What is one of these. A constant in the place of one example's value may be all examples'."""
     if not isinstance(known, Batched) or not known.at or known.term:
         return known
@@ -194,7 +195,7 @@ def _hands_on(state: State, op: Operation, number: int, known: Class) -> bool:
     return state.lie_alike(op.operands[number], *inside, op.results[number])
 
 
-def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], str]:
+def _step_digits(state: State, loop: CountedLoop | None) -> tuple[Digits, str]:
     """The batch digits of which a loop takes one place a step, and why it may not."""
     orders = [state.batch_digits([d]) for d in loop.digits.values()] if loop else []
     own = [digits for digits in orders if digits]
@@ -210,7 +211,7 @@ def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], s
 def _enter(
     state: State,
     op: Operation,
-    carries: Sequence[Class],
+    carries: Classes,
     trained: Sequence[bool],
     own: Sequence[Digit],
 ) -> None:
@@ -232,7 +233,7 @@ def _enter(
             state.classes[argument] = known
 
 
-def _behind_step(state: State, op: Operation, value: Value, own: list[Digit]) -> Class:
+def _behind_step(state: State, op: Operation, value: Value, own: Digits) -> Class:
     """What a step returns, for the next one and behind the loop."""
     known = state.of(value)
     if not isinstance(known, Batched):
@@ -260,7 +261,7 @@ def _rests_on_others(state: State, op: Operation, value: Value) -> bool:
     return any(isinstance(c, Batched) and c.bare and c.running for c in handed)
 
 
-def _leave(state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]) -> None:
+def _leave(state: State, op: Operation, carries: Classes, trained: Sequence[bool]) -> None:
     """The results' classes, given who decides how often the loop runs."""
     decider = mlir.returned(op.regions[0].blocks[0])[0]
     frozen = frozen_carries(state, op)
@@ -331,7 +332,7 @@ def decided(state: State, op: Operation, decider: Value, known: Class, why: str)
 
 def _holds_others(state: State, op: Operation) -> bool:
     """Whether some result lies along the batch, of which a step's example is but one."""
-    return any(state.digits(result) for result in op.results)
+    return bool(state.digits(*op.results))
 
 
 def _decided_by_data(state: State, op: Operation, chooser: Shared, known: Class) -> Class:

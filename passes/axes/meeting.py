@@ -15,7 +15,16 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.constants import is_nothing
-from hlo_surgery.passes.axes.state import Batched, Class, Mixed, Shared, State, is_sum
+from hlo_surgery.passes.axes.state import (
+    NOWHERE,
+    Batched,
+    Class,
+    Classes,
+    Mixed,
+    Shared,
+    State,
+    is_sum,
+)
 from hlo_surgery.passes.ir import mlir, traits
 from hlo_surgery.passes.ir.errors import APART_HELP, MIXING_HELP, ONTO_HELP, STEPS_HELP, reason_at
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -49,7 +58,7 @@ class Met:
 
     state: State
     op: Operation
-    classes: Sequence[Class]
+    classes: Classes
     link: Link | None
     batched: dict[int, Batched]
 
@@ -65,10 +74,10 @@ class Met:
 
     def is_linear(self) -> bool:
         """Whether the op is linear in all operands of examples, jointly."""
-        return traits.is_linear(self.op, frozenset(self.batched))
+        return traits.is_linear(self.op, self.batched)
 
 
-def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+def met(state: State, op: Operation, classes: Classes) -> Classes:
     """The classes of an op's results, some of its operands being Batched."""
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
@@ -96,7 +105,7 @@ def _result(found: Met, number: int) -> Batched:
         raise found.fail(reasons.APART)
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed), bool(at))
-    before = frozenset[Digit]().union(*(c.summed for c in own))
+    before = NOWHERE.union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
     placed = (bool(summed - before) or running) and _lays_out(found)
     if placed and found.state.contribution and found.op.name not in PLACING:
@@ -117,7 +126,7 @@ def _hands_on_constants(found: Met) -> bool:
     pairs = enumerate(zip(found.op.operands, found.classes, strict=True))
     trained = found.state.trained
     constants = [i for i, (v, c) in pairs if isinstance(c, Shared) and v in trained]
-    scales = constants and not traits.is_linear(found.op, frozenset([*running, *constants]))
+    scales = constants and not traits.is_linear(found.op, [*running, *constants])
     return sums or bool(scales)
 
 
@@ -188,8 +197,7 @@ def _ways(found: Met, digit: Digit) -> dict[int, Way]:
 def _reads_step(found: Met, digit: Digit) -> bool:
     """Whether the op reads the first operand at the loop's step of a digit, and nowhere else."""
     link = found.link
-    reads = link is not None and found.op.name in ("stablehlo.dynamic_slice", "stablehlo.gather")
-    if not reads or link is None:
+    if link is None or found.op.name not in ("stablehlo.dynamic_slice", "stablehlo.gather"):
         return False
     dims = found.state.places(found.op.operands[0]).get(digit, [])
     taken = [dim for dim in dims if _counts_step(found, link, dim, digit)]
@@ -317,13 +325,13 @@ def _place(found: Met, digit: Digit, value: Value, dim: int, index: int) -> int:
 def _reshaped(found: Met, digit: Digit) -> Way:
     """A reshape keeps the row-major order: between the same places of it lie the same digits."""
     structure, link = found.state.structure, found.link
-    values = found.op.operands[0], found.op.results[0]
+    values = found.op.operands[0], found.op.result
     flat = ([d for dim in structure.of(v) for d in dim] for v in values)
     torn = digit in found.state.batch_digits(link.torn if link else ())
     for one, two in aligned_runs(*flat):
         if leaves(one) != leaves(two) and digit in found.state.batch_digits([*one, *two]):
             torn = True
-    if torn or len(found.state.places(found.op.results[0]).get(digit, [])) != 1:
+    if torn or len(found.state.places(found.op.result).get(digit, [])) != 1:
         raise found.fail(reasons.APART)
     return KEPT
 
@@ -353,7 +361,7 @@ def _single(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequ
         along = integer(op, "dimension")
         if places == [along]:
             return KEPT
-        found.state.wanted.append((digit, found.state.structure.of(op.results[0])[along]))
+        found.state.wanted.append((digit, found.state.structure.of(op.result)[along]))
     if len(kinds) == 1:
         place = next(iter(kinds))
         if not places:

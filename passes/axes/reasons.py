@@ -139,6 +139,6 @@ def of_sums(op: Operation, line: str, count: int) -> Reason:
     if count == 1:
         why = f"a sum over the examples ({line}) is used in a way that is not linear"
         return reason_at(op, why, SUMS_HELP)
-    met = "are multiplied" if is_linear(op, frozenset([0])) else "meet, and are not added"
+    met = "are multiplied" if is_linear(op, {0}) else "meet, and are not added"
     why = f"two sums over the examples (the first by {line}) {met}"
     return reason_at(op, why, SUMS_HELP)

@@ -12,13 +12,13 @@ each of them lies in exactly one dimension, is the step of a loop around, is sum
 one place that `at` says.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves
 from hlo_surgery.passes.structure.structure import Dims, Link, Structure
 
 NOWHERE: frozenset[Digit] = frozenset()
@@ -65,6 +65,7 @@ class Mixed:
 
 
 Class = Shared | Batched | Mixed
+Classes = Sequence[Class]
 SHARED, ROWS = Shared(), Batched()
 
 
@@ -147,15 +148,15 @@ class State:
     """
 
     structure: Structure
-    batch: list[Digit]
+    batch: Digits
     contribution: bool = False
     classes: dict[Value, Class] = field(default_factory=dict)
-    taken: dict[Value, list[Class]] = field(default_factory=dict)
+    taken: dict[Value, Classes] = field(default_factory=dict)
     trained: set[Value] = field(default_factory=set)
     held: set[Value] = field(default_factory=set)
     data: dict[Value, Reason] = field(default_factory=dict)
-    scope: list[Digit] = field(default_factory=list)
-    wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list)
+    scope: Digits = field(default_factory=list)
+    wanted: list[tuple[Digit, Digits]] = field(default_factory=list)
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict)
     owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
     # By the identity of lists of digits, which they hold, so that no other list has it.
@@ -179,7 +180,7 @@ class State:
         """The class of a value."""
         return self.classes.get(value, SHARED)
 
-    def at(self, op: Operation) -> list[Class]:
+    def at(self, op: Operation) -> Classes:
         """The classes of an op's operands as it took them."""
         known = self.taken.get(op.results[0]) if len(op.results) else None
         return [self.of(v) for v in op.operands] if known is None else known
@@ -188,7 +189,7 @@ class State:
         """An op by factors; None where nothing is known of it."""
         return self.structure.links.get(op.results[0])
 
-    def batch_digits(self, digits: Iterable[Digit]) -> list[Digit]:
+    def batch_digits(self, digits: Iterable[Digit]) -> Digits:
         """The batch digits among some, each as often as it is there."""
         own = (self.offsets.get(digit) for digit in leaves(digits))
         return [part[0] for part in own if part is not None]
@@ -197,9 +198,9 @@ class State:
         """The dimensions of a value in which each batch digit lies."""
         return self.lies(value).places
 
-    def digits(self, value: Value) -> frozenset[Digit]:
-        """The batch digits that lie in a value's dimensions."""
-        return self.lies(value).digits
+    def digits(self, *values: Value) -> frozenset[Digit]:
+        """The batch digits that lie in values' dimensions."""
+        return NOWHERE.union(*(self.lies(value).digits for value in values))
 
     def lie_alike(self, one: Value, *others: Value) -> bool:
         """Whether values of a shape have each batch digit at the same places of a dimension."""
@@ -221,7 +222,7 @@ class State:
                 places.setdefault(self.offsets[digit][0], []).append(dim)
         return Lies(laid, places, frozenset(places))
 
-    def _laid_along(self, digits: list[Digit]) -> LaidAlong:
+    def _laid_along(self, digits: Digits) -> LaidAlong:
         own, behind = list[tuple[int, Digit]](), 1
         for each in reversed(leaves(digits)):
             own += [(behind, each)] if each in self.offsets else []

@@ -8,7 +8,7 @@ The constant part: whether a sum over the examples, r + sum of c_b, has an r oth
 It is followed back through the linear ops to the sites, and to whatever loops and branches carry.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -20,18 +20,17 @@ from hlo_surgery.passes.dataflow.vanishing import UPDATES, vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.errors import GIVEN_HELP, MIXING_HELP, Reason, reason_at, source_line
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure, loops_around
+from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values, closure, loops_around
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
-from hlo_surgery.passes.structure.digits import Digit
 
 
-def holds_constant(state: State, gradient: Value, terms: Sequence[Value]) -> bool:
+def holds_constant(state: State, gradient: Value, terms: Values) -> bool:
     """Whether a gradient is, or has, a constant that is not zero, given its constant `terms`."""
     known = state.of(gradient)
     return (is_sum(known) or isinstance(known, Shared)) and bool(terms)
 
 
-def constant_terms(state: State, value: Value) -> list[Value]:
+def constant_terms(state: State, value: Value) -> Values:
     """What is added to the examples' own terms in a sum, as far as the ops show, but zeros; of what
     is no sum, itself.
     """
@@ -41,7 +40,7 @@ def constant_terms(state: State, value: Value) -> list[Value]:
     return [v for v in terms if isinstance(state.of(v), Shared) and not vanishes(v)]
 
 
-def _next_terms(state: State, value: Value) -> list[Value]:
+def _next_terms(state: State, value: Value) -> Values:
     """What is added up in a sum by the op that makes it, or by all steps of the loop."""
     if not is_sum(state.of(value)):
         return []
@@ -55,9 +54,7 @@ def _next_terms(state: State, value: Value) -> list[Value]:
     return [v for i, v in enumerate(operands) if i in summed or is_linear(op, summed | {i})]
 
 
-def has_rows_of_a_parameter(
-    state: State, block: Block, gradient: Value, terms: Sequence[Value]
-) -> bool:
+def has_rows_of_a_parameter(state: State, block: Block, gradient: Value, terms: Values) -> bool:
     """Whether a gradient with a constant part may be of a parameter of which each example meets a
     row of its own: its constant rows would be single examples'. By shape, since nothing else tells
     which gradient is of which parameter. `terms`: its constant ones.
@@ -106,8 +103,8 @@ def _changes(body: Block, value: Value) -> bool:
 def _behind_taken(
     state: State,
     block: Block,
-    taken: Callable[[State, Operation], list[Value]],
-    more: Sequence[Value] = (),
+    taken: Callable[[State, Operation], Values],
+    more: Values = (),
 ) -> set[Value]:
     """The arguments behind what ops take in some way."""
     starts = [
@@ -116,9 +113,9 @@ def _behind_taken(
     return ancestors([*starts, *more]).intersection(block.arguments)
 
 
-def _taken_by_row(state: State, op: Operation) -> list[Value]:
+def _taken_by_row(state: State, op: Operation) -> Values:
     """The parameters, or what is made of them, that an op lays along the batch, place by place."""
-    own = frozenset[Digit]().union(*map(state.digits, op.results))
+    own = state.digits(*op.results)
     shared = [v for v in op.operands if isinstance(state.of(v), Shared) and v in state.trained]
     if op.name == "stablehlo.concatenate" and any(_is_at(c) for c in state.at(op)):
         return shared
@@ -128,7 +125,7 @@ def _taken_by_row(state: State, op: Operation) -> list[Value]:
         # Written over the rows of some examples, or added to them.
         put = op.operands[UPDATES[op.name]]
         return [put] if put in shared and own - state.digits(put) else []
-    before = frozenset[Digit]().union(*map(state.digits, op.operands))
+    before = state.digits(*op.operands)
     return shared if own - before else []
 
 
@@ -136,7 +133,7 @@ def _is_at(known: Class) -> bool:
     return isinstance(known, Batched) and bool(known.at)
 
 
-def _met_singly(state: State, op: Operation) -> list[Value]:
+def _met_singly(state: State, op: Operation) -> Values:
     """The parameters, or what is made of them, that meet a step's example, or one at a place."""
     pairs = list(zip(op.operands, state.at(op), strict=True))
     if op.name in mlir.CONTROL_FLOW or not any(_is_single(state, v, c) for v, c in pairs):
@@ -152,9 +149,7 @@ def _is_single(state: State, value: Value, known: Class) -> bool:
     return _is_at(known) or in_step
 
 
-def _may_be_rows(
-    state: State, block: Block, own: set[tuple[int, ...]], size: int, value: Value
-) -> bool:
+def _may_be_rows(state: State, block: Block, own: set[Shape], size: int, value: Value) -> bool:
     """Whether a value is given, drawn, counted or a table, with rows for so many examples, or made
     by a loop of so many steps.
     """
@@ -203,7 +198,7 @@ UNSEEN_HELP = (
 
 
 def unseen_reason(
-    state: State, block: Block, gradients: Collection[int], size: int, terms: Sequence[Value]
+    state: State, block: Block, gradients: Collection[int], size: int, terms: Values
 ) -> Reason | None:
     """Why constant `terms` of an output may have one for each example; None where they have not.
 
@@ -225,9 +220,7 @@ def unseen_reason(
     return reason_at(users[0], UNSEEN, UNSEEN_HELP) if users else _at(rows, UNSEEN, UNSEEN_HELP)
 
 
-def undivided_reason(
-    state: State, block: Block, output: Value, terms: Sequence[Value]
-) -> Reason | None:
+def undivided_reason(state: State, block: Block, output: Value, terms: Values) -> Reason | None:
     """Why examples have no share of their own in an output of a block; None where they have.
     `terms`: its constant ones.
     """

@@ -32,7 +32,7 @@ more is taken as a constant.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, cast
@@ -40,15 +40,26 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.kernels import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements, is_table
-from hlo_surgery.passes.ir.mlir import BARRIER, Block, Module, Operation, Value, closure, ir
+from hlo_surgery.passes.ir.mlir import (
+    BARRIER,
+    Block,
+    Module,
+    Operation,
+    Operations,
+    Shape,
+    Value,
+    Values,
+    closure,
+    ir,
+)
 from hlo_surgery.passes.ir.modules import COMPOSITE, unmarked
-from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.ir.traits import Kind, initial_operands, ops_of
 
 # Ops that pass on what they are given, as states.
 PASSING = mlir.CONTROL_FLOW | {BARRIER}
 
 
-def ties(value: Value) -> list[Value]:
+def ties(value: Value) -> Values:
     """For what a loop, branch or barrier results in, or a loop carries: all of the same state."""
     op = mlir.defining_operation(value)
     if op is not None:
@@ -58,7 +69,7 @@ def ties(value: Value) -> list[Value]:
     return _ties(loop, list(owner.arguments).index(value)) if loop.name == "stablehlo.while" else []
 
 
-def _ties(op: Operation, number: int) -> list[Value]:
+def _ties(op: Operation, number: int) -> Values:
     if op.name == BARRIER:
         return [op.operands[number], op.results[number]]
     returned = [mlir.returned(block) for block in mlir.blocks(op)]
@@ -95,10 +106,16 @@ def is_splat(value: Value, number: float) -> bool:
     op = mlir.made_by(copied_from(value), "stablehlo.constant")
     if op is None:
         return False
-    if mlir.is_complex(op.results[0]):
+    if mlir.is_complex(op.result):
         return bool((elements(op) == number).all())
     attribute = cast(Any, op.attributes["value"])
     return bool(attribute.is_splat) and attribute.get_splat_value().value == number
+
+
+def sums_from_zero(op: Operation) -> bool:
+    """Whether an op has one result, and what it sums lies on top of zeros alone."""
+    zeros = all(is_splat(op.operands[i], 0) for i in initial_operands(op))
+    return zeros and len(op.results) == 1
 
 
 def unspread(value: Value) -> Value:
@@ -134,12 +151,12 @@ def _are_alike(one: Operation, other: Operation) -> bool:
     return said[0] == said[1] and one.results[0].type == other.results[0].type
 
 
-def ancestors(values: Sequence[Value]) -> set[Value]:
+def ancestors(values: Values) -> set[Value]:
     """The values themselves and all behind them; of a loop or branch, all that it computes from."""
     return closure(values, behind)
 
 
-def behind(value: Value) -> list[Value]:
+def behind(value: Value) -> Values:
     """What a value is made of, one step back."""
     op = mlir.defining_operation(value)
     if op is None:
@@ -182,7 +199,7 @@ def holds_constant(op: Operation) -> bool:
     return op.name == mlir.BARRIER and HELD in op.attributes
 
 
-def held_values(block: Block, ops: Sequence[Operation]) -> set[Value]:
+def held_values(block: Block, ops: Operations) -> set[Value]:
     """The results of marks, and what these are made of and what is returned is not, unless through
     marks. `ops`: all of the block.
     """
@@ -191,7 +208,7 @@ def held_values(block: Block, ops: Sequence[Operation]) -> set[Value]:
     return ancestors(marked) - past_marks(returned)
 
 
-def past_marks(values: Sequence[Value]) -> set[Value]:
+def past_marks(values: Values) -> set[Value]:
     """The values and all that they are made of otherwise than through a mark of a constant."""
     found = closure(values, lambda value: [] if _is_mark(value) else behind(value))
     return {value for value in found if not _is_mark(value)}
@@ -207,7 +224,7 @@ MADE_FROM = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_gen
 
 
 def hidden_parameters(
-    block: Block, ops: Sequence[Operation], batch: Collection[int], gradients: Collection[int]
+    block: Block, ops: Operations, batch: Collection[int], gradients: Collection[int]
 ) -> set[Value]:
     """What may be parameters, or what these are made of, beside arguments of floats. Where each
     gradient has an argument of its shape, that is matrices of constants of such a shape alone. A
@@ -222,21 +239,21 @@ def hidden_parameters(
     found = set[Value](others if missing else ())
     matrices = {shape for shape in asked if len(shape) > 1}
     for op in ops:
-        alike = is_table(op) and mlir.shape(op.results[0]) in matrices
+        alike = is_table(op) and mlir.shape(op.result) in matrices
         if alike or (missing and len(op.results) and _may_hold(op, missing)):
             found.update(op.results)
     return found
 
 
-def _shapes_of_floats(arguments: Sequence[Value], batch: Collection[int]) -> list[tuple[int, ...]]:
+def _shapes_of_floats(arguments: Values, batch: Collection[int]) -> list[Shape]:
     own = (v for i, v in enumerate(arguments) if i not in batch)
     return [mlir.shape(v) for v in own if mlir.is_inexact(v)]
 
 
-def _may_hold(op: Operation, missing: set[tuple[int, ...]]) -> bool:
+def _may_hold(op: Operation, missing: set[Shape]) -> bool:
     if op.name in MADE_FROM or is_table(op):
         return True
     # An array of one number, as parameters may begin.
     filled = op.name == "stablehlo.broadcast_in_dim" and not mlir.shape(op.operands[0])
     is_one = filled or op.name == "stablehlo.constant"
-    return is_one and mlir.shape(op.results[0]) in missing
+    return is_one and mlir.shape(op.result) in missing

@@ -32,14 +32,13 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
-from hlo_surgery.passes.ir.traits import convolution_numbers, integers
+from hlo_surgery.passes.ir.mlir import Module, Operation, Shape, Value, Values, ir, sdy
+from hlo_surgery.passes.ir.traits import convolution_numbers, pads
 
 ATTRIBUTE = "sdy.sharding_rule"
 # Since 0.12 Shardy permutes along what an update is shorter in, which says where elements are to be
 # sent. Both keep their order, and where the update lands its numbers tell.
 UPDATE = "stablehlo.dynamic_update_slice"
-PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 Factors = tuple[tuple[int, ...], ...]
 # Of one factor: the dimension that it is of each operand, then of each result.
 Axes = tuple[int | None, ...]
@@ -49,7 +48,7 @@ Axes = tuple[int | None, ...]
 class Rule:
     """Factors of operands' and results' dimensions, their sizes, and those reduced or blocked."""
 
-    sizes: tuple[int, ...]
+    sizes: Shape
     operands: tuple[Factors, ...]
     results: tuple[Factors, ...]
     reduced: frozenset[int]
@@ -106,7 +105,7 @@ def rule_along(op: Operation, along: Sequence[Axes]) -> Rule:
     return Rule(tuple(sizes), tuple(rows[:count]), tuple(rows[count:]), frozenset(), blocked)
 
 
-def _size(values: Sequence[Value], axes: Axes) -> int:
+def _size(values: Values, axes: Axes) -> int:
     pairs = zip(values, axes, strict=True)
     return next((mlir.shape(v)[axis] for v, axis in pairs if axis is not None), 1)
 
@@ -115,8 +114,7 @@ def _padded_dims(op: Operation) -> list[int]:
     """Dimensions along which a pad moves its operand: Shardy's rule omits those of equal size."""
     if op.name != "stablehlo.pad":
         return []
-    paddings = zip(*(integers(op, name) for name in PADDINGS), strict=True)
-    return [dim for dim, amounts in enumerate(paddings) if any(amounts)]
+    return [dim for dim, amounts in enumerate(pads(op)) if any(amounts)]
 
 
 def _window_dims(op: Operation) -> Sequence[int]:

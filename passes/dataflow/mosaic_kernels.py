@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.kernels import Rule, rule_along
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, closure
+from hlo_surgery.passes.ir.mlir import Operation, Shape, closure
 
 TARGET = "tpu_custom_call"
 # Of a call for several devices at once: the mesh axes along each dimension in front.
@@ -55,7 +55,7 @@ Indices = tuple[int | None, ...]
 class Kernel:
     """A grid, how many operands are whole in front of the windows, and the windows' indices."""
 
-    grid: tuple[int, ...]
+    grid: Shape
     whole: int
     windows: tuple[Indices, ...]
 

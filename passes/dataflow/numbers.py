@@ -145,7 +145,7 @@ class Told:
         if op.name == "stablehlo.concatenate":
             found = [x or _unknown(v) for x, v in zip(found, op.operands, strict=True)]
         given = [x for x in found if x]
-        size = math.prod(mlir.shape(op.results[0]))
+        size = math.prod(mlir.shape(op.result))
         if len(given) < len(found) or max(len(x.known) for x in given) * size > LARGEST:
             return None
         return moved(op, given) if moved else _elementwise(op, given)
@@ -156,7 +156,7 @@ class Told:
         while source is not None and source not in self.stacks:
             source = unchanged(source) if mlir.defining_operation(source) is None else None
         part = None if source is None else self.stacks[source]
-        alike = part is not None and mlir.shape(part) == mlir.shape(op.results[0])
+        alike = part is not None and mlir.shape(part) == mlir.shape(op.result)
         return part if alike else None
 
 
@@ -200,7 +200,7 @@ def _elementwise(op: Operation, operands: Sequence[Partly]) -> Partly | None:
         for each in zip(*operands, strict=True)
     )
     with np.errstate(over="ignore"):
-        made = np.asarray(function(*numbers)).astype(dtype_of(op.results[0]))
+        made = np.asarray(function(*numbers)).astype(dtype_of(op.result))
     return Partly(made, reduce(np.logical_and, known))
 
 
@@ -210,14 +210,14 @@ def _direction(compare: Operation) -> str:
 
 
 def _iota(op: Operation) -> Numbers:
-    shape, dim = mlir.shape(op.results[0]), integer(op, "iota_dimension")
+    shape, dim = mlir.shape(op.result), integer(op, "iota_dimension")
     along = [n if d == dim else 1 for d, n in enumerate(shape)]
-    counted = np.arange(shape[dim]).astype(dtype_of(op.results[0]))
+    counted = np.arange(shape[dim]).astype(dtype_of(op.result))
     return np.broadcast_to(counted.reshape(along), shape)[None]
 
 
 def _broadcast(op: Operation, x: Numbers) -> Numbers:
-    shape = mlir.shape(op.results[0])
+    shape = mlir.shape(op.result)
     sizes = [1] * len(shape)
     for dim, size in zip(integers(op, "broadcast_dimensions"), x.shape[1:], strict=True):
         sizes[dim] = size
@@ -225,7 +225,7 @@ def _broadcast(op: Operation, x: Numbers) -> Numbers:
 
 
 def _reshaped(op: Operation, x: Numbers) -> Numbers:
-    return x.reshape(len(x), *mlir.shape(op.results[0]))
+    return x.reshape(len(x), *mlir.shape(op.result))
 
 
 def _sliced(op: Operation, x: Numbers) -> Numbers:
@@ -244,7 +244,7 @@ def _looked_up(op: Operation, operands: Sequence[Partly]) -> Partly | None:
     whole, *starts = operands
     if not all(x.known.all() for x in starts):
         return None
-    sizes, steps = mlir.shape(op.results[0]), max(len(x.known) for x in operands)
+    sizes, steps = mlir.shape(op.result), max(len(x.known) for x in operands)
     last = np.subtract(whole.known.shape[1:], sizes)
     firsts = [np.clip(x.numbers, 0, n) for x, n in zip(starts, last, strict=True)]
     places = np.broadcast_arrays(np.arange(steps) % len(whole.known), *firsts)
@@ -270,7 +270,7 @@ _MOVED: dict[str, Moved] = {
 LONGEST = 1 << 20
 
 
-def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
+def counter_values(loop: Operation) -> Counters | None:
     """Each counter's numbers (by body argument), one an iteration; None for unknown trips. They are
     of its own type, in which it may wrap.
     """

@@ -16,7 +16,7 @@ from hlo_surgery.passes.dataflow import kernels
 from hlo_surgery.passes.dataflow.ancestors import COPIES, PASSING, behind_barriers, is_splat, ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure
 from hlo_surgery.passes.ir.traits import integers, is_linear
 
 SCALES = ("stablehlo.multiply", "stablehlo.divide")
@@ -36,7 +36,7 @@ def vanishes(value: Value) -> bool:
     return all(_made_of(v) or is_splat(v, 0) for v in closure([value], _made_of))
 
 
-def _made_of(value: Value) -> list[Value]:
+def _made_of(value: Value) -> Values:
     """What a value is zero with; nothing where it is a constant, or made otherwise."""
     op = mlir.defining_operation(value)
     if op is None or op.name in PASSING:
@@ -45,7 +45,7 @@ def _made_of(value: Value) -> list[Value]:
         return [op.operands[1], op.operands[2]]
     if op.name in MOVED:
         return [op.operands[k] for k in MOVED[op.name]]
-    if op.name in COPIES or is_linear(op, frozenset(range(len(op.operands)))):
+    if op.name in COPIES or is_linear(op, range(len(op.operands))):
         return mlir.operands(op)
     if op.name in SCALES:
         zero = op.name == "stablehlo.multiply" and is_splat(op.operands[1], 0)
@@ -94,7 +94,7 @@ def _uniform_if(value: Value, dim: int) -> Sequence[Along] | None:
 
 def _by_rule(op: Operation, dim: int) -> Sequence[Along] | None:
     """What must be uniform along the factor that a dimension of the one result is."""
-    rule, size = kernels.rule_of(op), mlir.shape(op.results[0])[dim]
+    rule, size = kernels.rule_of(op), mlir.shape(op.result)[dim]
     own = rule.results[0][dim] if rule else ()
     if rule is None or len(own) != 1 or own[0] in rule.blocked or rule.sizes[own[0]] != size:
         return None

@@ -22,6 +22,7 @@ import numpy as np
 from jax import export
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Module, stablehlo
 from hlo_surgery.passes.ir.modules import called, drop_placement, inline_calls
@@ -122,7 +123,7 @@ def carry(
     function's, and raises TypeError instead.
     """
 
-    def signature(*_: Any) -> tuple[jax.Array, ...]:
+    def signature(*_: Any) -> Arrays:
         return tuple(jnp.zeros(aval.shape, aval.dtype) for aval in outputs)
 
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in inputs]

@@ -14,14 +14,14 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.emit.splice import Scope, location_for
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, ir
 
 Carry = TypeVar("Carry")
-Step = Callable[[Carry, jax.Array], tuple[Carry, Any]]
+Step = Callable[[Carry, Array], tuple[Carry, Any]]
 
 
 def counted_loop(
@@ -43,7 +43,7 @@ def counted_loop(
     row = jax.eval_shape(step, carry, jnp.int32(0))[1] if row is None else row
     stacks = jax.tree.map(lambda each: jnp.zeros((count, *each.shape), each.dtype), row)
 
-    def go_on(state: tuple[jax.Array, Carry, Any]) -> tuple[jax.Array, Carry, Any]:
+    def go_on(state: tuple[Array, Carry, Any]) -> tuple[Array, Carry, Any]:
         number, carried, stacked = state
         carried, made = step(carried, number)
         put = partial(
@@ -55,7 +55,7 @@ def counted_loop(
     return found[1:]
 
 
-def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
+def add_carries(loop: Operation, initial: Values) -> list[Value]:
     """New arguments of a loop's condition and body; those of the body. `extend_results` completes
     the loop.
     """
@@ -66,9 +66,7 @@ def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
         return [body.add_argument(value.type, loop.location) for value in initial]
 
 
-def copy_before(
-    op: Operation, operands: Sequence[Value], before: Operation, scope: Scope
-) -> Operation:
+def copy_before(op: Operation, operands: Values, before: Operation, scope: Scope) -> Operation:
     """A copy of an op, of these operands instead, in front of another; `scope`: what for."""
     with mlir.context(), ir.InsertionPoint(before):
         copied = cast(Operation, cast(Any, op.clone()).operation)
@@ -88,7 +86,7 @@ def copy_all(
         made |= zip(mlir.results(op), mlir.results(copied), strict=True)
 
 
-def extend_return(end: Operation, values: Sequence[Value]) -> None:
+def extend_return(end: Operation, values: Values) -> None:
     """Return more values from a region."""
     with mlir.context(), end.location, ir.InsertionPoint(end):
         ir.Operation.create("stablehlo.return", operands=[*end.operands, *values])
@@ -96,7 +94,7 @@ def extend_return(end: Operation, values: Sequence[Value]) -> None:
 
 
 def extend_results(
-    op: Operation, initial: Sequence[Value], known: Sequence[dict[Value, Any] | set[Value]]
+    op: Operation, initial: Values, known: Sequence[dict[Value, Any] | set[Value]]
 ) -> Operation:
     """The op rebuilt so that it results in all that its regions return by now.
 

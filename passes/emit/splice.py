@@ -27,13 +27,23 @@ from urllib.parse import quote, unquote
 
 import jax
 import numpy as np
+from jax import Array
 from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, elements
-from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, elements
+from hlo_surgery.passes.ir.mlir import (
+    Attributes,
+    Operation,
+    Operations,
+    Value,
+    Values,
+    func,
+    ir,
+    stablehlo,
+)
 from hlo_surgery.passes.ir.modules import inline_calls, move_body
 
 ROOT = "hlo_surgery"
@@ -114,7 +124,7 @@ def keep_names_alone(ops: Iterable[Operation]) -> None:
 
 
 def set_traced_scopes(
-    ops: Sequence[Operation], scope: Scope, sources: Mapping[str, Operation], source: Operation
+    ops: Operations, scope: Scope, sources: Mapping[str, Operation], source: Operation
 ) -> None:
     """Say of ops that were traced what they are for; `sources`: for which op those of an output
     stand. What JAX shares, as constants, is for what uses it.
@@ -203,7 +213,7 @@ def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
 
 
 def set_results(
-    function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]
+    function: func.FuncOp, values: Values, attributes: Sequence[dict[str, str]]
 ) -> None:
     """Make the function return these values, the last of them with new string attributes."""
     block = mlir.body(function)
@@ -213,7 +223,7 @@ def set_results(
         missing = len(values) - len(attributes) - len(known)
         known += [ir.DictAttr.get({})] * missing
         for named in attributes:
-            strings: dict[str, ir.Attribute] = {k: ir.StringAttr.get(v) for k, v in named.items()}
+            strings: Attributes = {k: ir.StringAttr.get(v) for k, v in named.items()}
             known.append(ir.DictAttr.get(strings))
         function.attributes["res_attrs"] = ir.ArrayAttr.get(known)
         with ir.InsertionPoint(old):
@@ -239,12 +249,12 @@ TELLING = (
     "module cannot; print what f returns instead"
 )
 
-Replacement = Callable[..., Sequence[jax.Array]]
+Replacement = Callable[..., Arrays]
 CONVERT, FLOATS = "stablehlo.convert", {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def splice(
-    values: Sequence[Value],
+    values: Values,
     replacement: Replacement,
     before: Operation,
     source: Operation | None = None,
@@ -278,17 +288,33 @@ def splice(
     return move_body(mlir.main_function(lowered), [*values, *further], before)
 
 
+def splice_known(
+    values: Iterable[Value],
+    function: Callable[[Mapping[Value, Array]], Arrays],
+    before: Operation,
+    source: Operation | None = None,
+    **how: Any,
+) -> list[Value]:
+    """The same of a function that is given the arrays by these values, each of them once."""
+    taken = list(dict.fromkeys(values))
+
+    def replacement(*arrays: Array) -> Arrays:
+        return function(dict(zip(taken, arrays, strict=True)))
+
+    return splice(taken, replacement, before, source, **how)
+
+
 def _narrow_constants(module: mlir.Module) -> None:
     """Have numbers of Python in the type that they are converted to: as JAX has 64 bits here, they
     are of these, which not every device has.
     """
     for op in mlir.all_operations(module):
         known = op.name == CONVERT and mlir.made_by(op.operands[0], "stablehlo.constant")
-        if not known or mlir.shape(op.results[0]):
+        if not known or mlir.shape(op.result):
             continue
-        dtypes = {dtype_of(op.operands[0]), dtype_of(op.results[0])}
+        dtypes = {dtype_of(op.operands[0]), dtype_of(op.result)}
         if dtypes <= FLOATS:
-            number = elements(known).astype(dtype_of(op.results[0]))
+            number = elements(known).astype(dtype_of(op.result))
             with mlir.context(), op.location, ir.InsertionPoint(op):
                 made = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(number))
             mlir.replace(op, [cast(Value, made)])
@@ -307,7 +333,7 @@ def _lowered(
 
 def _further_arguments(
     lowered: mlir.Module, tracers: Sequence[Any], before: Operation, closed_over: ClosedOver | None
-) -> list[Value]:
+) -> Values:
     """The argument of main for each traced value, one for each value however often it is met."""
     if not tracers:
         return []

@@ -3,17 +3,19 @@
 Element types: `bf16`, `complex<f32>`, `ui8` in the module, and the same as a numpy dtype.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax import Array
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Shape, Value, func, ir, stablehlo
 
+Arrays = Sequence[Array]
 _DTYPES = {
     name: np.dtype(own)
     for name, own in {
@@ -53,7 +55,7 @@ def is_static_array(value: Value) -> bool:
     return value.type.has_static_shape and str(value.type.element_type) in _DTYPES
 
 
-def kinds_of(values: Iterable[Value]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+def kinds_of(values: Iterable[Value]) -> list[tuple[Shape, np.dtype[Any]]]:
     """Shape and element type of each value; that of objects, where numpy cannot hold it."""
     unknown = np.dtype(object)
     return [(mlir.shape(v), dtype_of(v) if is_static_array(v) else unknown) for v in values]
@@ -78,12 +80,12 @@ def wide_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if narrow else np.dtype(jnp.promote_types(dtype, jnp.float32))
 
 
-def widened(x: jax.Array) -> jax.Array:
+def widened(x: Array) -> Array:
     """An array in what its squares and sums are accumulated in."""
     return x.astype(wide_dtype(x.dtype))
 
 
-def summable(x: Any) -> jax.Array:
+def summable(x: Any) -> Array:
     """An array in what it is summed in over examples: floats widened, and flags and narrow integers
     as int32, since sums of booleans are a logical or, and narrow ones wrap.
     """
@@ -108,7 +110,7 @@ def is_table(op: Operation) -> bool:
     """Whether an op is a constant of numbers that are not all the same."""
     if op.name != "stablehlo.constant":
         return False
-    if mlir.is_complex(op.results[0]):
+    if mlir.is_complex(op.result):
         numbers = elements(op)
         return bool((numbers != numbers.ravel()[:1]).any())
     return not cast(Any, op.attributes["value"]).is_splat
@@ -116,7 +118,7 @@ def is_table(op: Operation) -> bool:
 
 def elements(op: Operation) -> npt.NDArray[Any]:
     """The elements of a constant, of any element type that numpy holds."""
-    dtype = dtype_of(op.results[0])
+    dtype = dtype_of(op.result)
     if dtype in _BUFFERS:
         return np.array(op.attributes["value"])
     if dtype.kind != "c":
@@ -129,11 +131,11 @@ def elements(op: Operation) -> npt.NDArray[Any]:
 def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[Any]:
     """A constant that the bindings cannot read, after a unary op to a type that they can."""
     with mlir.context(), ir.Location.unknown():
-        result = ir.RankedTensorType.get(mlir.shape(op.results[0]), ir.Type.parse(element_type))
+        result = ir.RankedTensorType.get(mlir.shape(op.result), ir.Type.parse(element_type))
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             main = func.FuncOp("main", ir.FunctionType.get([], [result]))
         with ir.InsertionPoint(main.add_entry_block()):
-            converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).results[0]])
+            converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).result])
             func.ReturnOp(list(converted.results))
         return np.array(stablehlo.eval_module(module, [])[0])

@@ -15,10 +15,14 @@ from jaxlib.mlir.dialects import sdy as _sdy
 from jaxlib.mlir.dialects import stablehlo as _stablehlo
 
 __all__ = [
+    "Attributes",
     "Block",
     "Module",
     "Operation",
+    "Operations",
+    "Shape",
     "Value",
+    "Values",
     "chlo",
     "func",
     "ir",
@@ -29,6 +33,10 @@ __all__ = [
 
 Operation: TypeAlias = ir.Operation
 Value: TypeAlias = ir.Value[Any]
+Values: TypeAlias = Sequence[Value]
+Operations: TypeAlias = Sequence[Operation]
+Attributes: TypeAlias = dict[str, ir.Attribute]
+Shape: TypeAlias = tuple[int, ...]
 Block: TypeAlias = ir.Block
 Module: TypeAlias = ir.Module
 
@@ -158,7 +166,7 @@ def operations(block: Block) -> list[Operation]:
 
 def nested_operations(op: Operation) -> list[Operation]:
     """All ops inside the regions of an op, outermost first. They do not keep their module alive."""
-    found: list[Operation] = []
+    found: Operations = []
     # Looked up once, and not for each of many thousands of ops.
     add, onwards = found.append, ir.WalkResult.ADVANCE
 
@@ -186,14 +194,14 @@ def op_names(module: Module) -> set[str]:
     return {op.name for op in all_operations(module)}
 
 
-def replace(op: Operation, values: Sequence[Value]) -> None:
+def replace(op: Operation, values: Values) -> None:
     """Use other values in place of an op's results, and erase it."""
     for result, value in zip(op.results, values, strict=True):
         result.replace_all_uses_with(value)
     op.erase()
 
 
-def rename(op: Operation, name: str, attributes: dict[str, ir.Attribute]) -> Operation:
+def rename(op: Operation, name: str, attributes: Attributes) -> Operation:
     """An op of another name with the same operands and types of results, in its place."""
     with context(), op.location, ir.InsertionPoint(op):
         kinds = [result.type for result in op.results]
@@ -204,7 +212,7 @@ def rename(op: Operation, name: str, attributes: dict[str, ir.Attribute]) -> Ope
 
 def enclosing_loops(op: Operation) -> list[Operation]:
     """The loops around an op, innermost first."""
-    found: list[Operation] = []
+    found: Operations = []
     around = cast(Any, op).parent
     while around is not None:
         found += [around.operation] if around.operation.name == "stablehlo.while" else []
@@ -248,7 +256,7 @@ def users(value: Value) -> list[Operation]:
     return [cast(Any, use.owner).operation for use in value.uses]
 
 
-def captured(op: Operation) -> list[Value]:
+def captured(op: Operation) -> Values:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
     if not len(op.regions):
         return []
@@ -258,29 +266,29 @@ def captured(op: Operation) -> list[Value]:
     return [v for v in used if v not in inside]
 
 
-def taken(op: Operation) -> list[Value]:
+def taken(op: Operation) -> Values:
     """The op's operands, and what its regions use from outside."""
     return [*op.operands, *captured(op)]
 
 
-def made_of(value: Value) -> list[Value]:
+def made_of(value: Value) -> Values:
     """What the op that makes a value takes; nothing, of a block's argument."""
     op = defining_operation(value)
     return [] if op is None else taken(op)
 
 
-def values_within(op: Operation) -> list[Value]:
+def values_within(op: Operation) -> Values:
     """The arguments of all blocks in an op's regions, and what their ops result in."""
     return _made_in(op, nested_operations(op))
 
 
-def _made_in(op: Operation, ops: Sequence[Operation]) -> list[Value]:
+def _made_in(op: Operation, ops: Operations) -> Values:
     blocks = [b for each in (op, *ops) for region in each.regions for b in region.blocks]
     arguments = [argument for b in blocks for argument in b.arguments]
     return [*arguments, *(result for each in ops for result in each.results)]
 
 
-def shape(value: Value) -> tuple[int, ...]:
+def shape(value: Value) -> Shape:
     """The sizes of a ranked tensor value; () for anything else (tokens, tuples)."""
     kind = value.type
     return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else ()
@@ -325,7 +333,7 @@ def attribute_names(op: Operation) -> list[str]:
     return [getattr(entry, "name", entry) for entry in cast(Any, op.attributes)]
 
 
-def attributes(op: Operation) -> dict[str, ir.Attribute]:
+def attributes(op: Operation) -> Attributes:
     """The op's attributes by name. Raises TypeError of a constant of complex numbers, which the
     bindings cannot hold.
     """

@@ -11,15 +11,17 @@ arrays with which it is called.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import inlined_location
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, func, ir, sdy
+from hlo_surgery.passes.ir.mlir import Module, Operation, Operations, Value, Values, func, ir, sdy
 
 Functions = Mapping[str, func.FuncOp]
+# By the name of what they call.
+Calls = dict[str, list[Operation]]
 
 
 def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
@@ -27,14 +29,14 @@ def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
     return {f.name.value: f for f in code.body.operations if isinstance(f, func.FuncOp)}
 
 
-def called(code: mlir.Module) -> dict[str, dict[str, list[Operation]]]:
+def called(code: mlir.Module) -> dict[str, Calls]:
     """The calls in each reached function, by its name and by theirs, after all it calls, main last.
 
     Raises ValueError where one calls itself, or has no body of one block.
     """
-    functions, found = functions_of(code), dict[str, dict[str, list[Operation]]]()
+    functions, found = functions_of(code), dict[str, Calls]()
 
-    def calls(name: str) -> dict[str, list[Operation]]:
+    def calls(name: str) -> Calls:
         found[name] = _callees(functions[name], functions)
         return found[name]
 
@@ -49,14 +51,14 @@ def called(code: mlir.Module) -> dict[str, dict[str, list[Operation]]]:
         ) from None
 
 
-def _callees(function: func.FuncOp, functions: Functions) -> dict[str, list[Operation]]:
+def _callees(function: func.FuncOp, functions: Functions) -> Calls:
     """A function's calls, by the names of those that it calls."""
     if len(function.regions[0].blocks) != 1:
         many = len(function.regions[0].blocks) or "no"
         raise ValueError(
             f"function @{function.name.value} has {many} blocks; one is needed, its body"
         )
-    found = dict[str, list[Operation]]()
+    found = Calls()
     for op in mlir.nested_operations(function.operation):
         if op.name == "func.call":
             found.setdefault(str(cast(Any, op.attributes["callee"]).value), []).append(op)
@@ -110,7 +112,7 @@ def _inline(function: func.FuncOp, call: Operation) -> None:
     mlir.replace(call, move_body(copied, mlir.operands(call), call))
 
 
-def move_body(function: Any, arguments: list[Value], before: Operation) -> list[Value]:
+def move_body(function: Any, arguments: Values, before: Operation) -> list[Value]:
     """Move a detached function's ops before an op, its arguments bound; the returned values."""
     block = mlir.body(function)
     for parameter, argument in zip(block.arguments, arguments, strict=True):
@@ -141,7 +143,7 @@ ATTRIBUTES = frozenset(
 DEVICE_COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 
-def drop_placement(module: Module, ops: Sequence[Operation], *, but_meshes: bool = False) -> None:
+def drop_placement(module: Module, ops: Operations, *, but_meshes: bool = False) -> None:
     """Drop the annotations in place; the module is then one for a single device. `ops`: all of it.
 
     But what says which meshes there are may stay, for constraints to name them.
@@ -162,13 +164,11 @@ def meshes(module: Module) -> list[tuple[str, dict[str, int], list[int]]]:
     they are in another order than their own.
     """
     ops = [op for op in mlir.operations(module.body) if op.name == MESH]
-    return [(mlir.text_attribute(op, "sym_name"), *_mesh(op.attributes["mesh"])) for op in ops]
-
-
-def _mesh(attribute: ir.Attribute) -> tuple[dict[str, int], list[int]]:
-    mesh = sdy.MeshAttr(attribute)
-    axes = map(sdy.MeshAxisAttr, mesh.axes)
-    return {str(axis.name): int(axis.size) for axis in axes}, list(mesh.device_ids)
+    named = {mlir.text_attribute(op, "sym_name"): sdy.MeshAttr(op.attributes["mesh"]) for op in ops}
+    return [
+        (name, {a.name: a.size for a in map(sdy.MeshAxisAttr, mesh.axes)}, list(mesh.device_ids))
+        for name, mesh in named.items()
+    ]
 
 
 def is_annotation(op: Operation) -> bool:
@@ -215,7 +215,7 @@ def unmarked(op: Operation) -> dict[str, object]:
     """The op's attributes but for marks: what it computes. Of complex constants it is their text,
     since the bindings cannot hold them.
     """
-    if op.name == "stablehlo.constant" and mlir.is_complex(op.results[0]):
+    if op.name == "stablehlo.constant" and mlir.is_complex(op.result):
         number = mlir.attribute_names(op).index("value")
         return {"value": str(cast(Any, op.attributes)[number])}
     return {k: v for k, v in mlir.attributes(op).items() if not MARK.fullmatch(k)}

@@ -14,6 +14,7 @@ Linearity, per operand position: which operands of an op may be sums over the ex
 others being Shared. Never an index, a predicate or a divisor; never two factors of one product.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any, cast
@@ -180,6 +181,16 @@ def padding(op: Operation, length: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in rows]
 
 
+# How much a pad adds in front, behind and between: cut off, where negative.
+PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
+
+
+def pads(op: Operation) -> list[tuple[int, int, int]]:
+    """What a pad adds along each dimension: [(low, high, interior)]."""
+    low, high, between = (integers(op, name) for name in PADDINGS)
+    return list(zip(low, high, between, strict=True))
+
+
 def flag(op: Operation, name: str) -> bool:
     """An optional boolean attribute; false when left out."""
     return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
@@ -304,12 +315,12 @@ def solve_letters(op: Operation) -> dict[str, str] | None:
     return {name: chr(ir.IntegerAttr(config[name]).value) for name in LETTERS}
 
 
-def is_linear(op: Operation, positions: Positions) -> bool:
+def is_linear(op: Operation, positions: Collection[int]) -> bool:
     """Whether the op is linear (affine) in these operands jointly. Sums live in floats and complex
     numbers only.
     """
     row = TRAITS.get(op.name)
-    if row is None or row.linear is None or not _allows(op, row.linear, positions):
+    if row is None or row.linear is None or not _allows(op, row.linear, frozenset(positions)):
         return False
     return all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
 
@@ -353,12 +364,8 @@ def combined_by(op: Operation, name: str) -> list[bool]:
     block = mlir.blocks(op)[0]
     returned, count = mlir.returned(block), len(op.results)
     pairs = [{block.arguments[i], block.arguments[count + i]} for i in range(count)]
-    return [_is_of_both(name, value, pair) for value, pair in zip(returned, pairs, strict=True)]
-
-
-def _is_of_both(name: str, value: mlir.Value, pair: set[Any]) -> bool:
-    op = mlir.made_by(value, name)
-    return op is not None and set(op.operands) == pair
+    made = (mlir.made_by(value, name) for value in returned)
+    return [op is not None and {*op.operands} == pair for op, pair in zip(made, pairs, strict=True)]
 
 
 def initial_operands(op: Operation) -> range:

@@ -23,14 +23,21 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat, sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.numbers import Numbers, counter_values, is_permutation, values_over
-from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice
+from hlo_surgery.passes.dataflow.numbers import (
+    Counters,
+    counter_values,
+    is_permutation,
+    values_over,
+)
+from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice_known
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import SUMMING, initial_operands
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
+from hlo_surgery.passes.ir.traits import SUMMING
 from hlo_surgery.passes.loops.loop_sums import (
     Part,
     Scan,
@@ -44,8 +51,6 @@ from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
 from hlo_surgery.passes.terms.steps import Axes, Known, Step
-
-Counters = dict[Value, Numbers]
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked,
     if op is None:
         return None
     stack, whole = op.operands[0], mlir.shape(op.operands[0])
-    cut = [d for d, size in enumerate(mlir.shape(op.results[0])) if size != whole[d]]
+    cut = [d for d, size in enumerate(mlir.shape(op.result)) if size != whole[d]]
     is_inside = loop in mlir.loops_around(stack)
     if len(cut) != 1 or is_inside or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :]):
         return None
@@ -103,11 +108,11 @@ class Term:
     readings: Sequence[Reading]
 
     @property
-    def others(self) -> list[Value]:
+    def others(self) -> Values:
         """What the ops between take beside it."""
         return [v for each in self.readings for v in each.others]
 
-    def of(self, operands: Sequence[jax.Array], known: Known) -> jax.Array:
+    def of(self, operands: Arrays, known: Known) -> Array:
         """The contraction of these operands, and what lies behind it."""
         (made,) = cast(Raised, raise_op(self.site.op))(*operands)
         for each in self.readings:
@@ -125,7 +130,7 @@ class Carry:
     scan: Scan | None = None
 
 
-def hoist(axes: Axes, block: mlir.Block, outputs: Sequence[Value], *, stacks: bool) -> bool:
+def hoist(axes: Axes, block: mlir.Block, outputs: Values, *, stacks: bool) -> bool:
     """Hoist what the outputs rest on: sums out of all loops in this block, those within first; or
     stacks, out of its own. True if anything changed.
 
@@ -163,7 +168,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bo
     return True
 
 
-def _rows(found: Sequence[Carry]) -> list[Value]:
+def _rows(found: Sequence[Carry]) -> Values:
     """The operands of contractions that hold examples."""
     sites = [term.site for each in found for term in each.terms]
     return [v for site in sites for v, axis in site.inputs if axis]
@@ -203,8 +208,7 @@ def _term(axes: Axes, body: Any, value: Value) -> Term | None:
 
 
 def _is_hoistable(op: Operation) -> bool:
-    zero = all(is_splat(op.operands[i], 0) for i in initial_operands(op))
-    return op.name in CONTRACTIONS and len(op.results) == 1 and zero and raise_op(op) is not None
+    return op.name in CONTRACTIONS and sums_from_zero(op) and raise_op(op) is not None
 
 
 def _is_of(value: Value, body: Any) -> bool:
@@ -219,11 +223,9 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
     operands = [v for term in found.terms for v, _ in term.site.inputs]
     others = [v for term in found.terms for v in term.others]
     sources = [made[v][0] if v in made else v for v in operands]
-    values = list(dict.fromkeys([initial, *others, *sources]))
 
-    def contracted(*arrays: jax.Array) -> list[jax.Array]:
-        known = dict(zip(values, arrays, strict=True))
-        known |= {v: known[s] for v, s in zip(operands, sources, strict=True)}
+    def contracted(given: Known) -> Arrays:
+        known = {**given, **{v: given[s] for v, s in zip(operands, sources, strict=True)}}
         dims = {v: dim for v, (_, dim) in made.items()}
         if found.scan is None:
             sums = [_summed(term, known, dims) for term in found.terms]
@@ -238,13 +240,14 @@ def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked
 
     scope = HOISTED_STACK if found.scan else HOIST
     op = found.terms[0].site.op
-    (result,) = splice(values, contracted, ops_behind(loop)[0], op, scope=scope)
+    values = [initial, *others, *sources]
+    (result,) = splice_known(values, contracted, ops_behind(loop)[0], op, scope=scope)
     body = mlir.blocks(loop)[1]
     mlir.return_operation(body).operands[number] = body.arguments[number]
     loop.results[number].replace_all_uses_with(result)
 
 
-def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> jax.Array:
+def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> Array:
     """One contraction over steps and examples."""
     operands = [
         _joined(known[v], dims[v], axis) if isinstance(axis, PerExample) else known[v]
@@ -253,7 +256,7 @@ def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> jax.Array:
     return term.of(operands, known)
 
 
-def _joined(stack: jax.Array, dim: int, axis: PerExample) -> jax.Array:
+def _joined(stack: Array, dim: int, axis: PerExample) -> Array:
     """Join steps with examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
     steps = jnp.moveaxis(stack, dim, 0)
     outer, own, inner = steps.shape[1 : axis.dim + 1], axis.before, steps.shape[axis.dim + 2 :]

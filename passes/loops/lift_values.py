@@ -6,22 +6,19 @@
 This is exact whatever the loops and branches do, and takes B times the memory of the value.
 """
 
-from collections.abc import Sequence
-
-import jax
-
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
-from hlo_surgery.passes.emit.splice import LIFT, splice
+from hlo_surgery.passes.emit.splice import LIFT, splice_known
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
 from hlo_surgery.passes.loops.loop_sums import reached_values
 from hlo_surgery.passes.strategies.lift import lifted_gradients
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import slice_function
-from hlo_surgery.passes.terms.steps import Axes
+from hlo_surgery.passes.terms.steps import Axes, Known
 
 
-def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> None:
+def lift_control_flow(axes: Axes, block: Block, outputs: Values) -> None:
     """Lift every sum over the examples that a loop or branch makes and a block's outputs rest on.
 
     Loops and branches are rebuilt with more results, and `axes` knows the lifted version of each.
@@ -36,7 +33,7 @@ def _lift_block(axes: Axes, block: Block, reached: set[Value]) -> None:
             _lift_op(axes, op, reached)
 
 
-def _arguments(op: Operation) -> list[Value]:
+def _arguments(op: Operation) -> Values:
     return list(mlir.blocks(op)[1].arguments) if op.name == "stablehlo.while" else []
 
 
@@ -63,16 +60,15 @@ def _lift_op(axes: Axes, op: Operation, reached: set[Value]) -> None:
     lifted.update(zip([results[i] for i in numbers], results[-len(numbers) :], strict=True))
 
 
-def lift_before(axes: Axes, values: Sequence[Value], before: Operation) -> list[Value]:
+def lift_before(axes: Axes, values: Values, before: Operation) -> Values:
     """Lifted versions of values of one block, computed in front of an op."""
     if not values:
         return []
     slices = [gradient_slice(axes, v) for v in values]
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
-    inputs = list(dict.fromkeys(value for f in functions for value in f.values))
+    inputs = (value for f in functions for value in f.values)
 
-    def replacement(*operands: jax.Array) -> list[jax.Array]:
-        known = dict(zip(inputs, operands, strict=True))
+    def lifted(known: Known) -> Arrays:
         return [lifted_gradients(function, known, axes.size) for function in functions]
 
-    return splice(inputs, replacement, before, scope=LIFT)
+    return splice_known(inputs, lifted, before, scope=LIFT)

@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import Shared, is_sum
 from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
@@ -33,8 +34,8 @@ from hlo_surgery.passes.dataflow.numbers import counter_values, is_permutation, 
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import STACK, Replacement, Scope, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value, closure
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of
+from hlo_surgery.passes.ir.mlir import Block, Operation, Operations, Value, Values, closure
 from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.steps import Axes
 
@@ -53,11 +54,11 @@ class LoopSums:
     loop: Operation
     step: Value
     trips: int
-    added: dict[Value, list[Value]]
+    added: dict[Value, Values]
     handed_on: set[Value]
-    tail: list[Operation]
-    constants: Sequence[Value]
-    held: list[Operation]
+    tail: Operations
+    constants: Values
+    held: Operations
 
     @property
     def body(self) -> Block:
@@ -65,12 +66,12 @@ class LoopSums:
         return mlir.blocks(self.loop)[1]
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> Values:
         """All that a step adds."""
         return [value for values in self.added.values() for value in values]
 
 
-def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSums | None:
+def loop_sums(axes: Axes, sums: Values, going_on: set[Value]) -> LoopSums | None:
     """How these sums, and nothing besides, are made by one loop of their block; or None.
 
     `going_on`: results of loops that start from what was added up before, in place of zero.
@@ -103,10 +104,10 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
     return LoopSums(loop, counted.step, counted.trips, added, handed_on, tail, constant, held)
 
 
-def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
+def reached_values(axes: Axes, outputs: Values) -> set[Value]:
     """All sums over the examples that the outputs rest on, through loops and branches."""
 
-    def behind(value: Value) -> list[Value]:
+    def behind(value: Value) -> Values:
         return axes.summed(value) or list(filter(axes.sums, ties(value)))
 
     return closure(filter(axes.sums, outputs), behind)
@@ -119,11 +120,9 @@ def _common_loop(sums: set[Value]) -> Operation | None:
     return ops[0] if one and ops[0].name == "stablehlo.while" else None
 
 
-def _added(
-    loop: Operation, sums: set[Value], going_on: set[Value]
-) -> dict[Value, list[Value]] | None:
+def _added(loop: Operation, sums: set[Value], going_on: set[Value]) -> dict[Value, Values] | None:
     """What is added in a step to these results of the loop, if all of them are sums from zero."""
-    added: dict[Value, list[Value]] = {}
+    added: dict[Value, Values] = {}
     for number, result in enumerate(loop.results):
         if result not in sums:
             continue
@@ -148,13 +147,13 @@ def _hands_on(loop: Operation, result: Value) -> bool:
     return start == body.arguments[number] and len(list(returned.uses)) == 1
 
 
-def ops_behind(loop: Operation) -> list[Operation]:
+def ops_behind(loop: Operation) -> Operations:
     """The ops behind a loop in its block."""
     ops = mlir.operations(cast(Any, loop.block))
     return ops[ops.index(loop) + 1 :]
 
 
-def added_values(loop: Operation, number: int) -> list[Value] | None:
+def added_values(loop: Operation, number: int) -> Values | None:
     """The values that a step adds to a carry; None where the carry is used in another way."""
     condition, body = mlir.blocks(loop)
     carry, added = body.arguments[number], list[Value]()
@@ -206,7 +205,7 @@ def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     write, counters = _stacking_write(loop, number), counter_values(loop)
     if write is None or counters is None or not _is_own(axes, loop, write.operands[1]):
         return None
-    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    whole, part = mlir.shape(write.result), mlir.shape(write.operands[1])
     # What has one slice is as large as that.
     cut = [d for d, size in enumerate(whole) if size != part[d]]
     dims = cut or [d for d, size in enumerate(whole) if size == 1]
@@ -225,7 +224,7 @@ def _stacking_write(loop: Operation, number: int) -> Operation | None:
     carry = body.arguments[number]
     if write is None or write.block != body:
         return None
-    uses = [len(list(v.uses)) for v in (carry, write.results[0], condition.arguments[number])]
+    uses = [len(list(v.uses)) for v in (carry, write.result, condition.arguments[number])]
     alone = write.operands[0] == carry and uses == [1, 1, 0]
     return write if alone else None
 
@@ -245,10 +244,10 @@ def replace_update(write: Operation, value: Value) -> None:
 
 def carried(
     axes: Axes,
-    nest: Sequence[Operation],
-    start: Callable[[], Sequence[jax.Array]],
+    nest: Operations,
+    start: Callable[[], Arrays],
     go_on: Replacement,
-    taken: Sequence[Value],
+    taken: Values,
     scope: Scope,
     reached: Sequence[set[Value]] = (),
 ) -> tuple[Operation, list[Value]]:
@@ -280,13 +279,13 @@ class Part:
     places: int
     dim: int | None = None
 
-    def empty(self) -> jax.Array:
+    def empty(self) -> Array:
         """The stack before any step."""
         shape, d = mlir.shape(self.value), self.dim
         own = (1, *shape) if d is None else shape
         return jnp.zeros((*own[: d or 0], self.places, *own[(d or 0) + 1 :]), dtype_of(self.value))
 
-    def put(self, stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
+    def put(self, stack: Array, value: Array, index: Array) -> Array:
         """The stack with a step's value."""
         part = value[None] if self.dim is None else value
         return jax.lax.dynamic_update_slice_in_dim(
@@ -302,10 +301,10 @@ def stacked(
 ) -> tuple[Operation, list[Value]]:
     """The loop rebuilt so that it stacks these, and the stacks."""
 
-    def start() -> list[jax.Array]:
+    def start() -> Arrays:
         return [part.empty() for part in parts]
 
-    def go_on(*operands: jax.Array) -> list[jax.Array]:
+    def go_on(*operands: Array) -> Arrays:
         each = (operands[k :: len(parts)] for k in range(len(parts)))
         return [part.put(*state) for part, state in zip(parts, each, strict=True)]
 

@@ -19,9 +19,9 @@ from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
 from hlo_surgery.passes.dataflow.numbers import Numbers
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Value
+from hlo_surgery.passes.ir.mlir import Block, Value, Values
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, reached_values
-from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves
 from hlo_surgery.passes.terms.steps import Axes
 
 
@@ -43,7 +43,7 @@ class Microbatches:
         return self.nest[-1].body
 
     @property
-    def counters(self) -> list[Value]:
+    def counters(self) -> Values:
         """The number of the step in each of the loops, in the body of the innermost."""
         return [sums.step for sums in self.nest]
 
@@ -58,7 +58,7 @@ class Microbatches:
         return self.members.shape[1]
 
 
-def find_microbatches(axes: Axes, gradients: Sequence[Value]) -> Microbatches | None:
+def find_microbatches(axes: Axes, gradients: Values) -> Microbatches | None:
     """The loops that add up all these values of main, if they hold nothing else; or None."""
     summed = [v for v in gradients if axes.sums(v)]
     if not all(vanishes(v) for v in gradients if v not in summed):
@@ -70,7 +70,7 @@ def find_microbatches(axes: Axes, gradients: Sequence[Value]) -> Microbatches | 
     return next((each for each in found if each is not None), None)
 
 
-def _nest(axes: Axes, sums: Sequence[Value]) -> list[LoopSums]:
+def _nest(axes: Axes, sums: Values) -> list[LoopSums]:
     """The loops, each in the body of the one before, that add up these sums."""
     nest = list[LoopSums]()
     while found := loop_sums(axes, sums, nest[-1].handed_on if nest else set()):
@@ -99,7 +99,7 @@ def _microbatches(axes: Axes, nest: Sequence[LoopSums]) -> Microbatches | None:
     return Microbatches(nest, members, step)
 
 
-def _order(axes: Axes, sums: LoopSums) -> tuple[Sequence[int], list[Digit]] | None:
+def _order(axes: Axes, sums: LoopSums) -> tuple[Sequence[int], Digits] | None:
     """The digits of the batch that a loop takes step by step, whole, and in which order; None where
     it does not.
     """
@@ -109,7 +109,7 @@ def _order(axes: Axes, sums: LoopSums) -> tuple[Sequence[int], list[Digit]] | No
 
 
 def _members(
-    axes: Axes, orders: Sequence[tuple[Sequence[int], list[Digit]]], digits: Sequence[Digit]
+    axes: Axes, orders: Sequence[tuple[Sequence[int], Digits]], digits: Sequence[Digit]
 ) -> Numbers:
     """[steps, M]: the examples of each step, by their numbers."""
     numbers = np.arange(axes.size).reshape([d.size for d in axes.batch])

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.measures import OfPositions, stacks_as_it_is
@@ -38,8 +39,8 @@ class KroneckerFactors(NamedTuple):
     [[3.0, 0.0], [0.0, 3.0]]
     """
 
-    left: jax.Array
-    right: jax.Array
+    left: Array
+    right: Array
 
 
 class Eigenbases(KroneckerFactors):
@@ -62,7 +63,7 @@ def stacked_axes(factors: KroneckerFactors) -> int:
     return max(side.ndim for side in factors) - 2
 
 
-def fits(parameter: jax.Array | jax.ShapeDtypeStruct, found: Any) -> bool:
+def fits(parameter: Array | jax.ShapeDtypeStruct, found: Any) -> bool:
     """Whether these are factors of such a parameter."""
     if not isinstance(found, KroneckerFactors) or max(side.ndim for side in found) < 2:
         return False
@@ -76,7 +77,7 @@ def fits(parameter: jax.Array | jax.ShapeDtypeStruct, found: Any) -> bool:
     return alike and square and (own[0][0], own[1][0]) in parted
 
 
-def rotated(gradient: jax.Array, basis: KroneckerFactors) -> jax.Array:
+def rotated(gradient: Array, basis: KroneckerFactors) -> Array:
     """P' g Q, with P and Q for left and right; where one is a diagonal, its axes stay.
 
     >>> turned = KroneckerFactors(jnp.array([[0.0, 1.0], [1.0, 0.0]]), jnp.ones((1, 1)))
@@ -93,7 +94,7 @@ def rotated(gradient: jax.Array, basis: KroneckerFactors) -> jax.Array:
     return matrix.reshape(gradient.shape)
 
 
-def rotated_square(gradient: jax.Array, basis: KroneckerFactors) -> jax.Array:
+def rotated_square(gradient: Array, basis: KroneckerFactors) -> Array:
     """|P' g Q|**2, elementwise."""
     return squared_magnitude(rotated(gradient, basis))
 
@@ -119,6 +120,6 @@ class KroneckerFactor(OfPositions):
         """Where slices are stacked one behind the other, as they are."""
         return stacks_as_it_is(behind, write)
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: Array, made: Value, given: Given) -> Array:
         """The stack of the slices' factors, [steps, ...]."""
         return stack

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.emit.export import as_asked
 from hlo_surgery.passes.ir import mlir
@@ -69,7 +70,7 @@ class Measure:
 
     join: ClassVar[Join | None] = None
 
-    def of_part(self, found: jax.Array, mean: jax.Array) -> jax.Array:
+    def of_part(self, found: Array, mean: Array) -> Array:
         """What is joined: the measure of a part, if need be with the mean of its gradients."""
         return found
 
@@ -79,7 +80,7 @@ class Measure:
         """
         return False
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: Array, made: Value, given: Given) -> Array:
         """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
         raise NotImplementedError
 
@@ -117,21 +118,21 @@ class Defined(Measure, ABC):
     is_sum: ClassVar[bool] = True
     is_about_mean: ClassVar[bool] = False
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> Any:
+    def each(self, gradient: Array, mean: Array | None) -> Any:
         """What is taken of one example's gradient, [*parameter]; arrays: itself, unless a measure
         says else. `mean`: of all gradients, given if it `is_about_mean`.
         """
         return gradient
 
     @abstractmethod
-    def whole(self, taken: Any, count: Any) -> jax.Array:
+    def whole(self, taken: Any, count: Any) -> Array:
         """The measure, from the sum over the `count` real examples, or from rows, 0 for padding."""
 
     def taking(self, kind: jax.ShapeDtypeStruct) -> TakingCost:
         """What `each` costs of a gradient of this kind, where that is more than reading it."""
         return TakingCost()
 
-    def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
+    def of(self, g: Array, padding: Padding | None = None) -> Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
         count = g.shape[0] if padding is None else padding.count
         real = partial(without_padding, padding=padding)
@@ -140,7 +141,7 @@ class Defined(Measure, ABC):
         return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, count)
 
 
-def summed_rows(rows: jax.Array) -> jax.Array:
+def summed_rows(rows: Array) -> Array:
     """The sum over the examples, in the same dtype."""
     return jnp.sum(rows, 0, dtype=rows.dtype)
 
@@ -151,7 +152,7 @@ class RowMeasure(Defined, ABC):
     is_sum: ClassVar[bool] = False
     join: ClassVar[Join | None] = ROWS
 
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+    def whole(self, taken: Array, count: Any) -> Array:
         """All of them."""
         return taken
 
@@ -186,11 +187,11 @@ class MeanOf(Defined):
         """Whether phi(a * b) = phi(a) * phi(b) for the gradient's kind of numbers."""
         return self.complex_factorable if mlir.is_complex(gradient) else self.factorable
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+    def each(self, gradient: Array, mean: Array | None) -> Array:
         """Phi of it."""
         return precise_phi(self.phi, wide_dtype(gradient.dtype))(gradient)
 
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+    def whole(self, taken: Array, count: Any) -> Array:
         """A count-th of the sum."""
         return taken / count
 
@@ -198,14 +199,14 @@ class MeanOf(Defined):
         """What scales the gradient scales phi, where that factors."""
         return only_moves(behind) or self.factors(behind[-1].made)
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: Array, made: Value, given: Given) -> Array:
         """Moved as the gradient is, and scaled by phi of what that is scaled by."""
         dtype = wide_dtype(dtype_of(made))
         phi = precise_phi(self.phi, dtype)
         return moved_statistic(tail, {made: stack}, given, phi, dtype)
 
 
-def _itself(gradient: jax.Array) -> jax.Array:
+def _itself(gradient: Array) -> Array:
     return gradient
 
 
@@ -223,18 +224,18 @@ class Variance(Defined):
     join: ClassVar[Join | None] = SPREADS
     name: str = "variance"
 
-    def of_part(self, found: jax.Array, mean: jax.Array) -> jax.Array:
+    def of_part(self, found: Array, mean: Array) -> Array:
         """With the mean that it is about."""
         wide = widened(mean)
         return jnp.stack([found.astype(wide.dtype), wide])
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def each(self, gradient: Array, mean: Array | None) -> tuple[Array, Array]:
         """How far off it is, squared and as it is. A mean from the module is rounded."""
         assert mean is not None
         off = widened(gradient) - mean
         return squared_magnitude(off), off
 
-    def whole(self, taken: tuple[jax.Array, jax.Array], count: Any) -> jax.Array:
+    def whole(self, taken: tuple[Array, Array], count: Any) -> Array:
         """About the mean that the sums tell."""
         square, off = taken
         return central_moment(square / count, off / count)
@@ -243,7 +244,7 @@ class Variance(Defined):
         """What scales the gradient scales its variance by the square."""
         return True
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: Array, made: Value, given: Given) -> Array:
         """Moved as the gradient is, and scaled by the square of what that is scaled by."""
         dtype, nothing = wide_dtype(dtype_of(made)), jnp.zeros_like
         return moved_statistic(tail, {made: stack}, given, squared_magnitude, dtype, nothing)
@@ -266,7 +267,7 @@ class Norms(RowMeasure):
 
     ord: float = 2
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+    def each(self, gradient: Array, mean: Array | None) -> Array:
         """Its norm, as of one of several under `vmap`."""
         row = widened(gradient)[None]
         return norms_of_rows(row, self.ord, branches=False)[0]
@@ -275,7 +276,7 @@ class Norms(RowMeasure):
         """The norm of a stack is that of its slices' norms."""
         return keeps_norms(behind)
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: Array, made: Value, given: Given) -> Array:
         """From the norms of all slices, [steps, B]."""
         return joint_norm(list(stack), self.ord)
 
@@ -286,7 +287,7 @@ class Gram(Defined):
 
     is_sum: ClassVar[bool] = False
 
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+    def whole(self, taken: Array, count: Any) -> Array:
         """Products of all pairs."""
         rows = widened(taken).reshape(taken.shape[0], -1)
         return jnp.real(jnp.matmul(rows, rows.conj().T, precision="highest"))
@@ -307,7 +308,7 @@ class TokenNorms(PerToken):
 def precise_phi(phi: Phi, dtype: jnp.dtype) -> Phi:
     """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
 
-    def of(gradients: jax.Array) -> jax.Array:
+    def of(gradients: Array) -> Array:
         found = as_asked(phi)(gradients.astype(dtype))
         return found.astype(dtype if jnp.iscomplexobj(found) else jnp.finfo(dtype).dtype)
 

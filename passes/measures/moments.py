@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import lax
+from jax import Array, lax
 
 
-def at_least(x: jax.Array, least: Any) -> jax.Array:
+def at_least(x: Array, least: Any) -> Array:
     """The larger of both, NaN where x is.
 
     >>> at_least(jnp.array([1.0, 3.0, jnp.nan]), 2).tolist()
@@ -33,19 +33,19 @@ def at_least(x: jax.Array, least: Any) -> jax.Array:
     return jnp.where(x < least, jnp.asarray(least, x.dtype), x)
 
 
-def squared_magnitude(g: jax.Array) -> jax.Array:
+def squared_magnitude(g: Array) -> Array:
     """|g|**2, elementwise."""
     return lax.real(lax.mul(g, lax.conj(g))) if jnp.iscomplexobj(g) else lax.mul(g, g)
 
 
-def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
+def central_moment(square: Array, mean: Array) -> Array:
     """The variance from the means of |g - c|**2 and g - c, any c: precise where c is near."""
     return at_least(square - squared_magnitude(mean), 0)
 
 
 def unbiased(count: Any) -> Any:
     """n / (n - 1); NaN where so many examples have no variance."""
-    if isinstance(count, jax.Array):
+    if isinstance(count, Array):
         return jnp.where(count > 1, count / jnp.maximum(count - 1, 1), jnp.nan)
     return count / (count - 1) if count > 1 else math.nan
 
@@ -59,30 +59,30 @@ class Join:
     `end(state, members)`: what the whole has.
     """
 
-    start: Callable[[tuple[int, ...], Any, int], jax.Array]
-    add: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-    end: Callable[[jax.Array, Members], jax.Array]
+    start: Callable[[tuple[int, ...], Any, int], Array]
+    add: Callable[[Array, Array, Array], Array]
+    end: Callable[[Array, Members], Array]
 
 
-def _zeros(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
+def _zeros(shape: tuple[int, ...], dtype: Any, parts: int) -> Array:
     return jnp.zeros(shape, dtype)
 
 
-def _stack(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
+def _stack(shape: tuple[int, ...], dtype: Any, parts: int) -> Array:
     return jnp.zeros((parts, *shape), dtype)
 
 
-def _stacked(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+def _stacked(state: Array, found: Array, part: Array) -> Array:
     return jax.lax.dynamic_update_index_in_dim(state, found, part, 0)
 
 
-def _in_batch_order(state: jax.Array, members: Members) -> jax.Array:
+def _in_batch_order(state: Array, members: Members) -> Array:
     """[K, M, ...] -> [B, ...]; without a gather where parts are runs of the batch."""
     rows, order = state.reshape(-1, *state.shape[2:]), np.argsort(members.ravel())
     return rows if np.array_equal(order, np.arange(members.size)) else rows[order]
 
 
-def _spread(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+def _spread(state: Array, found: Array, part: Array) -> Array:
     """Of the first parts and one more, [squares about the mean, mean]: what was off from the mean
     of its part is off from that of all by so much more (Chan, Golub and LeVeque, 1983).
     """
@@ -104,11 +104,11 @@ SPREADS = Join(_zeros, _spread, lambda state, members: jnp.real(state[0]) / len(
 class Padding:
     """`real`: which examples are none, [B]; `count`: how many, a traced number of 1 at least."""
 
-    real: jax.Array
+    real: Array
     count: Any
 
 
-def without_padding(rows: jax.Array, padding: Padding | None) -> jax.Array:
+def without_padding(rows: Array, padding: Padding | None) -> Array:
     """Rows [B, ...], zero for padding."""
     if padding is None:
         return rows
@@ -116,7 +116,7 @@ def without_padding(rows: jax.Array, padding: Padding | None) -> jax.Array:
     return jnp.where(real, rows, jnp.zeros_like(rows))
 
 
-def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+def flags_and_count(dtype: Any, mask: Array) -> tuple[Array, Array]:
     """What is real, and how many as a float; 1 where none is, so that a mean over none is zero.
 
     The number is NaN where a flag is neither 0 nor 1: nobody can say what such an example counts.
@@ -126,7 +126,7 @@ def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     return real, jnp.where(jnp.all(real | (mask == 0)), count, jnp.nan)
 
 
-def nan_where(wrong: jax.Array, statistic: jax.Array) -> jax.Array:
+def nan_where(wrong: Array, statistic: Array) -> Array:
     """NaN where something is wrong; numbers of entries are -1 then, and flags, which say that
     something is, True.
     """

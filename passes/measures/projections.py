@@ -19,6 +19,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import widened
@@ -36,7 +37,7 @@ SEEDS = 1 << 2 * WORD_BITS
 DIMENSIONS, BLOCKS, OUTPUTS, COLUMNS = range(4)
 
 
-def random_signs(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> jax.Array:
+def random_signs(seed: int, place: Sequence[int | Array], count: int, k: int) -> Array:
     """[count, k], float32: k for each of so many elements; others at another place, and for another
     seed below SEEDS.
     """
@@ -48,7 +49,7 @@ def random_signs(seed: int, place: Sequence[int | jax.Array], count: int, k: int
     return _drawn(seed, place, count, k).astype(jnp.float32)
 
 
-def _drawn(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> jax.Array:
+def _drawn(seed: int, place: Sequence[int | Array], count: int, k: int) -> Array:
     """[count, k] integers, by the first k bits of each row of random words."""
     # The user's settings choose generators, widths, offsets and layouts: none may change a sign.
     halves = jnp.asarray([seed >> WORD_BITS, seed % (1 << WORD_BITS)], jnp.uint32)
@@ -76,7 +77,7 @@ class Projected(RowMeasure):
     k: int
     seed: int
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+    def each(self, gradient: Array, mean: Array | None) -> Array:
         """P' g Q over k, or P' g over its root."""
         first, second = sides(gradient.shape)
         own = widened(gradient)
@@ -92,7 +93,7 @@ class Projected(RowMeasure):
         """The contraction with the first factor."""
         return TakingCost(flops=2 * kind.size * self.k)
 
-    def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
+    def signs(self, shape: Sequence[int], dims: Dims) -> Array:
         """Of the elements along these of a gradient's dimensions, products of signs, [elements, k],
         float32.
 
@@ -115,7 +116,7 @@ class Projected(RowMeasure):
         alike = sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
         return stacks_as_it_is(behind, write) and alike
 
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, given: Given) -> jax.Array:
+    def behind(self, tail: GradientSlice, stack: Array, made: Value, given: Given) -> Array:
         """From the projections of all slices, [steps, B, ...]."""
         whole = mlir.shape(made)
         steps = self.signs(whole, (0,)).astype(stack.dtype)
@@ -133,14 +134,14 @@ class DenselyProjected(RowMeasure):
     k: int
     seed: int
 
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+    def each(self, gradient: Array, mean: Array | None) -> Array:
         """R' g over the root of k, a block of elements at a time."""
         flat = widened(gradient).ravel()
         width = min(BLOCK, max(flat.size, 1))
         count = max(-(-flat.size // width), 1)
         blocks = jnp.pad(flat, (0, count * width - flat.size)).reshape(count, width)
 
-        def add(total: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+        def add(total: Array, number: Array) -> tuple[Array, None]:
             signs = random_signs(self.seed, (BLOCKS, number), width, self.k)
             own = signs.astype(blocks.dtype)
             return total + jnp.matmul(blocks[number], own, precision="highest"), None

@@ -30,7 +30,7 @@ from hlo_surgery.passes.dataflow.kernels import (
 )
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Attributes, Module, Operation, Values, ir
 from hlo_surgery.passes.ir.modules import (
     COMPOSITE,
     Functions,
@@ -93,7 +93,7 @@ def flat_function(functions: Functions, name: str) -> Module:
 def _hold(op: Operation, body: str) -> None:
     said = cast(Any, op.attributes["composite_attributes"])
     texts = {"call_target_name": NAME, "kernel_name": said[FUNCTION].value, BODY: body}
-    held: dict[str, ir.Attribute] = {
+    held: Attributes = {
         name: ir.StringAttr.get(text, mlir.context()) for name, text in texts.items()
     }
     made = mlir.rename(op, CUSTOM_CALL, held)
@@ -159,7 +159,7 @@ def declare_calls(module: Module, declared: CallAxes) -> None:
             declare(op, [(*ins, *outs)])
 
 
-def _for_each(axes: ArrayAxes, values: Sequence[Value], what: str) -> list[int | None]:
+def _for_each(axes: ArrayAxes, values: Values, what: str) -> list[int | None]:
     if axes is None or isinstance(axes, int):
         return [axes] * len(values)
     if len(axes) != len(values):

@@ -30,7 +30,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.numbers import Numbers
 from hlo_surgery.passes.ir import mlir
@@ -159,7 +159,7 @@ def _sorted(rows: Numbers) -> list[list[int]]:
 
 
 # Of what the devices of a group have, along dimension 0: what each has then, or all have.
-Exchange = Callable[[jax.Array], jax.Array]
+Exchange = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Collective:
     differ: bool
     exchange: Exchange
 
-    def on_arrays(self, x: jax.Array, lead: Names) -> jax.Array:
+    def on_arrays(self, x: Array, lead: Names) -> Array:
         """What the devices get of what they have, these along leading dimensions."""
         places = [lead.index(name) for name in self.axes]
         ahead = jnp.moveaxis(x, places, range(len(places)))
@@ -242,7 +242,7 @@ RULES: dict[str, Callable[[Operation], Exchange | None]] = {
 DIFFER = frozenset(["stablehlo.reduce_scatter", "stablehlo.all_to_all"])
 
 
-def _sent(x: jax.Array, sources: list[int]) -> jax.Array:
+def _sent(x: Array, sources: list[int]) -> Array:
     """What each device receives, zeros if nothing."""
     return lax.concatenate([x[s : s + 1] if s >= 0 else jnp.zeros_like(x[:1]) for s in sources], 0)
 
@@ -266,7 +266,7 @@ def sharded_axes(dims: Dims) -> frozenset[str]:
     return frozenset(name for axes in dims for name in axes)
 
 
-def split(x: jax.Array, lead: Names, dims: Dims, mesh: Mesh) -> jax.Array:
+def split(x: Array, lead: Names, dims: Dims, mesh: Mesh) -> Array:
     """The parts of the whole, along further leading dimensions."""
     local = [
         n // math.prod(mesh[name] for name in axes)
@@ -278,7 +278,7 @@ def split(x: jax.Array, lead: Names, dims: Dims, mesh: Mesh) -> jax.Array:
     return lax.transpose(parts, [has.index(each) for each in wanted])
 
 
-def put_together(x: jax.Array, lead: Names, kept: Names, dims: Dims, mesh: Mesh) -> jax.Array:
+def put_together(x: Array, lead: Names, kept: Names, dims: Dims, mesh: Mesh) -> Array:
     """The whole of the parts, which differ along all axes kept or sharded over. Devices along
     others should agree: it is the first one's.
     """
@@ -296,6 +296,6 @@ def _in_turn(dims: Dims) -> list[str | int]:
     return [each for d, axes in enumerate(dims) for each in (*axes, d)]
 
 
-def agreed(x: jax.Array) -> jax.Array:
+def agreed(x: Array) -> Array:
     """The array, in a way that no sum over examples passes: that devices agree is not proved."""
     return x if jnp.iscomplexobj(x) else lax.max(x, x)

@@ -19,18 +19,28 @@ XLA cannot split a kernel. So at the end each device has the kernel to itself ag
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_kernel, leading
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import (
+    Attributes,
+    Module,
+    Operation,
+    Operations,
+    Value,
+    Values,
+    ir,
+    sdy,
+)
 from hlo_surgery.passes.ir.modules import is_annotation, meshes
 from hlo_surgery.passes.normalise.collectives import (
     Names,
@@ -57,7 +67,7 @@ from hlo_surgery.passes.raising.leading_dims import (
     array_operands,
     has_leading_dims,
 )
-from hlo_surgery.passes.raising.raise_op import raise_op, single
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 
 LAYOUTS = ("operand_layouts", "result_layouts")
 WAITING = "own_"
@@ -77,7 +87,7 @@ def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
         op.attributes[OVER_DEVICES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in axes])
 
 
-def over_devices(module: Module) -> list[Operation]:
+def over_devices(module: Module) -> Operations:
     """The kernels that are called for several devices at once."""
     ops = mlir.all_operations(module)
     return [op for op in ops if leading(op) and is_known_kernel(op)]
@@ -108,7 +118,7 @@ def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
     mlir.replace(op, mlir.results(made))
 
 
-def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
+def _own_attributes(op: Operation) -> Attributes:
     """The kernel's, as it was written for one device."""
     found = {name: x for name, x in mlir.attributes(op).items() if name != OVER_DEVICES}
     return {name.removeprefix(WAITING): x for name, x in found.items()}
@@ -128,10 +138,7 @@ def _part(value: Value, front: list[int], dropped: int) -> ir.Type:
 
 
 def _reshaped(value: Value, kind: ir.Type) -> Value:
-    return ir.Operation.create("stablehlo.reshape", [kind], [value]).results[0]
-
-
-OnArrays = Callable[..., Sequence[jax.Array]]
+    return ir.Operation.create("stablehlo.reshape", [kind], [value]).result
 
 
 def join_devices(module: Module) -> None:
@@ -144,7 +151,7 @@ def join_devices(module: Module) -> None:
         _join(find_varying(main.operation, mesh), mlir.operations(mlir.body(main)), ())
 
 
-def _join(varying: Varying, ops: Sequence[Operation], manual: Names) -> None:
+def _join(varying: Varying, ops: Operations, manual: Names) -> None:
     """Give the ops' values their leading dimensions. Op by op, so that each keeps its source line.
     `manual`: the axes of the manual computations around them.
     """
@@ -217,14 +224,14 @@ def _join_control_flow(varying: Varying, op: Operation, manual: Names) -> None:
             align_operands(varying, last, leads)
 
 
-def _number(varying: Varying, op: Operation) -> list[jax.Array]:
+def _number(varying: Varying, op: Operation) -> Arrays:
     """What an op makes of the devices' numbers."""
     axes, found = varying.of(op.results[0]), varying.numbers[op.results[0]]
     own = found[tuple(slice(None) if name in axes else 0 for name in varying.mesh)]
     return [jnp.asarray(own)]
 
 
-def _exchanged(varying: Varying, op: Operation) -> list[Value]:
+def _exchanged(varying: Varying, op: Operation) -> Values:
     collective, made = varying.collectives[op.results[0]], list[Value]()
     for operand in mlir.operands(op):
         lead = varying.in_order((*varying.of(operand), *collective.axes))
@@ -250,16 +257,15 @@ def _join_computation(varying: Varying, op: Operation) -> None:
         replace(varying, op, _mapped(varying, op, axes))
 
 
-def _mapped(varying: Varying, op: Operation, axes: Names) -> list[Value]:
+def _mapped(varying: Varying, op: Operation, axes: Names) -> Values:
     """The op on each device's values, by vmap over one leading dimension after the other.
 
     Convolutions of two operands that both differ are taken in turn: vmap would make feature groups
     of the devices.
     """
-    raised, values = raise_op(op), mlir.operands(op)
-    if raised is None:
+    function, values = raise_op(op), mlir.operands(op)
+    if function is None:
         raise _unknown(op)
-    function = cast(OnArrays, raised)
     for name in reversed(axes):
         differ = [name in varying.of(v) for v in values]
         if op.name == "stablehlo.convolution" and all(differ):
@@ -269,7 +275,7 @@ def _mapped(varying: Varying, op: Operation, axes: Names) -> list[Value]:
     return splice(values, function, op)
 
 
-def _in_turn(function: OnArrays, *arrays: jax.Array) -> Sequence[jax.Array]:
+def _in_turn(function: Raised, *arrays: Array) -> Arrays:
     return lax.map(lambda each: function(*each), arrays)
 
 

@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-import jax
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import hold_constants, is_splat
 from hlo_surgery.passes.dataflow.kernels import CUSTOM_CALL
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import COMPOSITE, drop_placement, flatten
 from hlo_surgery.passes.normalise.calls import CallAxes, declare_calls, hold_functions
@@ -73,7 +73,7 @@ def _told(op: Operation) -> tuple[int, bool]:
     return told["dimension"].value, told["is_reverse"].value
 
 
-def _summed(axis: int, backwards: bool, x: jax.Array, _: jax.Array) -> list[jax.Array]:
+def _summed(axis: int, backwards: bool, x: Array, _: Array) -> Arrays:
     """All sums, and the last, which is what a scan carries at the end."""
     sums = lax.cumsum(x, axis, reverse=backwards)
     return [sums, lax.index_in_dim(sums, 0 if backwards else -1, axis, keepdims=False)]

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.mlir import Module, Operation, Operations, Value, Values, ir, sdy
 from hlo_surgery.passes.ir.modules import MARK, is_annotation, marks, meshes
 from hlo_surgery.passes.ir.traits import flag
 
@@ -83,12 +83,12 @@ def refuse_effects(module: Module) -> None:
     _refuse(mlir.all_operations(module), _effect, EFFECT_HELP)
 
 
-def refuse_dynamic_shapes(ops: Sequence[Operation]) -> None:
+def refuse_dynamic_shapes(ops: Operations) -> None:
     """Raise Refusal at the first op whose result has a size left open."""
     _refuse(ops, _open_shape, HELP)
 
 
-def _refuse(ops: Sequence[Operation], reason: Callable[[Operation], str], help: str) -> None:
+def _refuse(ops: Operations, reason: Callable[[Operation], str], help: str) -> None:
     for op in ops:
         if why := reason(op):
             raise Refusal(reason_at(op, why, help))
@@ -168,7 +168,7 @@ def _mark(value: Value, sharding: ir.Attribute) -> None:
     op.attributes[name] = ir.ArrayAttr.get([*known, sharding], mlir.context())
 
 
-def _bearers(op: Operation) -> list[Sequence[Value]]:
+def _bearers(op: Operation) -> list[Values]:
     """The values of which an op bears the marks: its results, and the arguments of its regions."""
     return [op.results, *(block.arguments for block in mlir.blocks(op))]
 

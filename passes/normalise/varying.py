@@ -21,10 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from hlo_surgery.passes.dataflow.numbers import Numbers, Told
+from hlo_surgery.passes.dataflow.numbers import Counters, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import (
+    Operation,
+    Operations,
+    Shape,
+    Value,
+    Values,
+    closure,
+    ir,
+    stablehlo,
+)
 from hlo_surgery.passes.normalise.collectives import (
     Collective,
     Mesh,
@@ -36,7 +45,7 @@ from hlo_surgery.passes.normalise.collectives import (
     shardings,
 )
 from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, MANUAL
-from hlo_surgery.passes.raising.leading_dims import Sizes, set_shape
+from hlo_surgery.passes.raising.leading_dims import set_shape
 
 # Operands that may be a scalar whatever the others' shape: a predicate, and bounds.
 SCALARS = {"stablehlo.select": (0,), "stablehlo.clamp": (0, 2)}
@@ -52,7 +61,7 @@ class Varying:
     """
 
     mesh: Mesh
-    numbers: dict[Value, Numbers]
+    numbers: Counters
     collectives: dict[Value, Collective]
     axes: dict[Value, Names] = field(default_factory=dict)
 
@@ -69,13 +78,13 @@ class Varying:
         found = set(names)
         return tuple(name for name in self.mesh if name in found)
 
-    def sizes(self, lead: Names) -> Sizes:
+    def sizes(self, lead: Names) -> Shape:
         """How many devices there are along each axis."""
         return tuple(self.mesh[name] for name in lead)
 
 
 def aligned(
-    varying: Varying, value: Value, lead: Names, before: Operation, local: Sizes | None = None
+    varying: Varying, value: Value, lead: Names, before: Operation, local: Shape | None = None
 ) -> Value:
     """The value repeated along axes that it lacks, and to a local shape if a scalar a device."""
     own = varying.of(value)
@@ -93,7 +102,7 @@ def align_operands(varying: Varying, op: Operation, leads: Sequence[Names]) -> N
     stay alone.
     """
     scalars = SCALARS.get(op.name, ())
-    local = mlir.shape(op.results[0]) if scalars else None
+    local = mlir.shape(op.result) if scalars else None
     for i, lead in enumerate(leads):
         operand = op.operands[i]
         if i not in scalars or mlir.shape(operand):
@@ -106,7 +115,7 @@ def extend(varying: Varying, values: Iterable[Value]) -> None:
         set_shape(value, (*varying.sizes(varying.of(value)), *mlir.shape(value)))
 
 
-def replace(varying: Varying, op: Operation, values: Sequence[Value]) -> None:
+def replace(varying: Varying, op: Operation, values: Values) -> None:
     """Other values in place of an op's results."""
     for result, value in zip(op.results, values, strict=True):
         rename(varying, result, value)
@@ -145,12 +154,12 @@ def find_varying(main: Operation, mesh: Mesh) -> Varying:
     return varying
 
 
-def _numbers(ops: Sequence[Operation], mesh: Mesh) -> dict[Value, Numbers]:
+def _numbers(ops: Operations, mesh: Mesh) -> Counters:
     """Scalars that are made of the device's number and of constants, on every device."""
     ids = device_ids(mesh)
     own = [op.results[0] for op in ops if op.name == NUMBER]
     counters = {v: ids.ravel().astype(dtype_of(v)) for v in own}
-    told, found = Told(), dict[Value, Numbers]()
+    told, found = Told(), Counters()
     for value in closure(own, lambda v: [r for user in mlir.users(v) for r in user.results]):
         numbers = None if mlir.shape(value) else told.numbers(value, counters)
         if numbers is not None:
@@ -158,13 +167,13 @@ def _numbers(ops: Sequence[Operation], mesh: Mesh) -> dict[Value, Numbers]:
     return found
 
 
-def _following(varying: Varying, axis: str, value: Value) -> list[Value]:
+def _following(varying: Varying, axis: str, value: Value) -> Values:
     """What differs along an axis where a value does."""
     found = (v for use in value.uses for v in _through(varying, axis, use))
     return [v for v in found if v not in varying.numbers]
 
 
-def _through(varying: Varying, axis: str, use: Any) -> list[Value]:
+def _through(varying: Varying, axis: str, use: Any) -> Values:
     op, number = use.owner.operation, int(use.operand_number)
     around = op.parent.operation
     returns = not len(op.results) and around.name != "func.func"

@@ -9,13 +9,12 @@ Raising rules for linear transforms along dimensions: windowed sums, triangular 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, wide_dtype
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers, wide_dtype
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -32,7 +31,7 @@ from hlo_surgery.passes.ir.traits import (
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raises, single
 
-Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
+Contract = Callable[[Array, Array, np.dtype], Array]
 
 
 @raises("stablehlo.dot_general")
@@ -48,18 +47,18 @@ def dot_general(
     if is_turned:
         how = how and (how[1], how[0])
 
-    def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
+    def contract(lhs: Array, rhs: Array, accumulator: np.dtype) -> Array:
         first, second = _without_ones(lhs, *left), _without_ones(rhs, *right)
         (x, summed, batch), (y, *others) = (second, first) if is_turned else (first, second)
         dims = (summed, others[0]), (batch, others[1])
         return lax.dot_general(x, y, dims, how, preferred_element_type=accumulator)
 
-    return with_element_types(op, contract, result or dtype_of(op.results[0]))
+    return with_element_types(op, contract, result or dtype_of(op.result))
 
 
 def _without_ones(
-    x: jax.Array, contracting: Sequence[int], batching: Sequence[int]
-) -> tuple[jax.Array, Sequence[int], Sequence[int]]:
+    x: Array, contracting: Sequence[int], batching: Sequence[int]
+) -> tuple[Array, Sequence[int], Sequence[int]]:
     """An operand without contracted dimensions of size 1, as of one example's operands, and what is
     left to contract and to batch. With several to contract XLA for GPU may move a whole operand.
     """
@@ -74,7 +73,7 @@ def _without_ones(
 @raises("stablehlo.convolution")
 def convolution(op: Operation) -> Raised | None:
     """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
-    count, reversed_dims = len(mlir.shape(op.results[0])) - 2, reversed_dimensions(op)
+    count, reversed_dims = len(mlir.shape(op.result)) - 2, reversed_dimensions(op)
     convolve = partial(
         lax.conv_general_dilated,
         window_strides=ones_unless_given(op, "window_strides", count),
@@ -87,10 +86,10 @@ def convolution(op: Operation) -> Raised | None:
         precision=precision(op),
     )
 
-    def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
+    def contract(lhs: Array, rhs: Array, accumulator: np.dtype) -> Array:
         return convolve(lhs, lax.rev(rhs, reversed_dims), preferred_element_type=accumulator)
 
-    return with_element_types(op, contract, dtype_of(op.results[0]))
+    return with_element_types(op, contract, dtype_of(op.result))
 
 
 @raises("stablehlo.reduce")
@@ -102,13 +101,13 @@ def reduce(op: Operation) -> Raised | None:
     return _on_top(op, partial(lax.reduce_sum, axes=integers(op, "dimensions")))
 
 
-def _on_top(op: Operation, summed: Callable[[jax.Array], jax.Array]) -> Raised | None:
+def _on_top(op: Operation, summed: Callable[[Array], Array]) -> Raised | None:
     """Sums of each array on top of its initial value, in the element types of the results."""
     if not (all(added_results(op)) and has_numbers(op)):
         return None
     dtypes = [dtype_of(result) for result in op.results]
 
-    def sums(*operands: jax.Array) -> tuple[jax.Array, ...]:
+    def sums(*operands: Array) -> Arrays:
         values = list(map(lax.convert_element_type, operands, dtypes * 2))
         pairs = zip(values[: len(dtypes)], values[len(dtypes) :], strict=True)
         return tuple(jnp.add(summed(value), initial) for value, initial in pairs)
@@ -131,7 +130,7 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     same_kind = jnp.issubdtype(lhs, jnp.inexact) == jnp.issubdtype(accumulator, jnp.inexact)
     operand_dtype = lhs if lhs == rhs and same_kind else accumulator
 
-    def contracted(left: jax.Array, right: jax.Array) -> jax.Array:
+    def contracted(left: Array, right: Array) -> Array:
         left, right = (
             x if x.dtype == result else lax.convert_element_type(x, operand_dtype)
             for x in (left, right)

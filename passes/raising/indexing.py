@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.traits import (
     added_results,
@@ -39,7 +38,7 @@ def gather(op: Operation) -> Raised:
         mode=lax.GatherScatterMode.CLIP,
     )
 
-    def gathered(operand: jax.Array, indices: jax.Array) -> jax.Array:
+    def gathered(operand: Array, indices: Array) -> Array:
         return take(operand, index_vectors_last(indices, index_vector_dim))
 
     return single(gathered)
@@ -68,7 +67,7 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
         mode=lax.GatherScatterMode.FILL_OR_DROP,
     )
 
-    def scattered(*operands: jax.Array) -> tuple[jax.Array, ...]:
+    def scattered(*operands: Array) -> Arrays:
         count = len(dtypes)
         indices = index_vectors_last(operands[count], index_vector_dim)
         each = zip(operands[:count], operands[count + 1 :], dtypes, strict=True)
@@ -82,7 +81,7 @@ def dynamic_slice(op: Operation) -> Raised:
     """A slice of fixed size, its start clamped to where the slice fits."""
     sizes = integers(op, "slice_sizes")
 
-    def sliced(operand: jax.Array, *starts: jax.Array) -> jax.Array:
+    def sliced(operand: Array, *starts: Array) -> Array:
         return lax.dynamic_slice(operand, starts, sizes, allow_negative_indices=False)
 
     return single(sliced)
@@ -92,13 +91,13 @@ def dynamic_slice(op: Operation) -> Raised:
 def dynamic_update_slice(_: Operation) -> Raised:
     """Write `update` over a slice of the operand, the start clamped to where it fits."""
 
-    def updated(operand: jax.Array, update: jax.Array, *starts: jax.Array) -> jax.Array:
+    def updated(operand: Array, update: Array, *starts: Array) -> Array:
         return lax.dynamic_update_slice(operand, update, starts, allow_negative_indices=False)
 
     return single(updated)
 
 
-def index_vectors_last(indices: jax.Array, index_vector_dim: int) -> jax.Array:
+def index_vectors_last(indices: Array, index_vector_dim: int) -> Array:
     """Indices with the numbers of each place along the last dimension."""
     if index_vector_dim == indices.ndim:
         return lax.expand_dims(indices, (index_vector_dim,))

@@ -12,33 +12,32 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
-from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.ir.mlir import Operation, Shape, Value, ir
+from hlo_surgery.passes.ir.traits import PADDINGS, Kind, ops_of
 
-Sizes = tuple[int, ...]
 # An attribute's integers, and the sizes of the new dimensions: the integers with these in front.
-Extend = Callable[[list[int], Sizes], list[int]]
+Extend = Callable[[list[int], Shape], list[int]]
 
 
-def _moved(dims: list[int], sizes: Sizes) -> list[int]:
+def _moved(dims: list[int], sizes: Shape) -> list[int]:
     """Dimensions by number; one below zero counts from the back."""
     return [dim + len(sizes) * (dim >= 0) for dim in dims]
 
 
-def _kept(dims: list[int], sizes: Sizes) -> list[int]:
+def _kept(dims: list[int], sizes: Shape) -> list[int]:
     """For each dimension of one side, its number on the other."""
     return [*range(len(sizes)), *_moved(dims, sizes)]
 
 
-def _zeros(numbers: list[int], sizes: Sizes) -> list[int]:
+def _zeros(numbers: list[int], sizes: Shape) -> list[int]:
     return [0] * len(sizes) + numbers
 
 
-def _ones(numbers: list[int], sizes: Sizes) -> list[int]:
+def _ones(numbers: list[int], sizes: Shape) -> list[int]:
     return [1] * len(sizes) + numbers
 
 
-def _whole(numbers: list[int], sizes: Sizes) -> list[int]:
+def _whole(numbers: list[int], sizes: Shape) -> list[int]:
     return [*sizes, *numbers]
 
 
@@ -48,7 +47,6 @@ WINDOW: dict[str, Extend] = {
     ),
     "padding": lambda numbers, sizes: [0, 0] * len(sizes) + numbers,
 }
-PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 # How the attributes that speak of dimensions change; all others stay.
 ATTRIBUTES: dict[str, dict[str, Extend]] = {
     **{name: {} for name in ops_of(Kind.ELEMENTWISE)},
@@ -71,7 +69,7 @@ def has_leading_dims(op: Operation, extended: Callable[[Value], bool]) -> bool:
     return op.name in ATTRIBUTES and not any(map(extended, mlir.operands(op)[_array_count(op) :]))
 
 
-def add_leading_dims(op: Operation, sizes: Sizes) -> None:
+def add_leading_dims(op: Operation, sizes: Shape) -> None:
     """Change attributes and results. The operands have the dimensions already, but for initial
     values.
     """
@@ -83,7 +81,7 @@ def add_leading_dims(op: Operation, sizes: Sizes) -> None:
         set_shape(result, (*sizes, *mlir.shape(result)))
 
 
-def _extended(attribute: ir.Attribute, extend: Extend, sizes: Sizes) -> ir.Attribute:
+def _extended(attribute: ir.Attribute, extend: Extend, sizes: Shape) -> ir.Attribute:
     """In the form that the attribute has: a single number, an array, or the two of a padding."""
     match attribute:
         case ir.IntegerAttr():
@@ -107,7 +105,7 @@ def _array_count(op: Operation) -> int:
     return len(op.operands) - (op.name in ("stablehlo.pad", "stablehlo.select_and_scatter"))
 
 
-def set_shape(value: Any, shape: Sizes) -> None:
+def set_shape(value: Any, shape: Shape) -> None:
     """Make a value one of another shape, in place."""
     with mlir.context(), ir.Location.unknown():
         value.set_type(mlir.tensor_type(value, shape))

@@ -19,16 +19,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, has_numbers, is_static_array
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, has_numbers, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.ir.traits import integer, integers
+from hlo_surgery.passes.ir.traits import integer, integers, pads
 
-Raised = Callable[..., tuple[jax.Array, ...]]
+Raised = Callable[..., Arrays]
 Rule = Callable[[Operation], Raised | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
@@ -56,7 +55,7 @@ def raise_op(op: Operation) -> Raised | None:
     return rule(op)
 
 
-def single(function: Callable[..., jax.Array]) -> Raised:
+def single(function: Callable[..., Array]) -> Raised:
     """A function of one result as one that returns a tuple of results."""
     return lambda *operands: (function(*operands),)
 
@@ -87,13 +86,13 @@ raises("stablehlo.imag")(lambda _: single(jnp.imag))
 @raises("stablehlo.convert")
 def convert(op: Operation) -> Raised:
     """Convert to the result's element type; complex to real drops the imaginary part."""
-    target = dtype_of(op.results[0])
+    target = dtype_of(op.result)
     drops = mlir.is_complex(op.operands[0]) and target.kind != "c"
     return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
 
 
 # Of these, JAX's functions name their parameters as the ops do their attributes.
-ALIKE: dict[str, tuple[Callable[..., jax.Array], Callable[[Operation, str], Any], list[str]]] = {
+ALIKE: dict[str, tuple[Callable[..., Array], Callable[[Operation, str], Any], list[str]]] = {
     "stablehlo.reduce_precision": (
         lax.reduce_precision,
         integer,
@@ -115,22 +114,20 @@ def by_attributes(op: Operation) -> Raised:
 @raises("stablehlo.reshape")
 def reshape(op: Operation) -> Raised:
     """The same elements in row-major order, in the result's shape."""
-    return single(partial(lax.reshape, new_sizes=mlir.shape(op.results[0])))
+    return single(partial(lax.reshape, new_sizes=mlir.shape(op.result)))
 
 
 @raises("stablehlo.broadcast_in_dim")
 def broadcast_in_dim(op: Operation) -> Raised:
     """Repeat along the dimensions that the operand lacks, or has with size 1."""
-    shape, dimensions = mlir.shape(op.results[0]), integers(op, "broadcast_dimensions")
+    shape, dimensions = mlir.shape(op.result), integers(op, "broadcast_dimensions")
     return single(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=dimensions))
 
 
 @raises("stablehlo.pad")
 def pad(op: Operation) -> Raised:
     """Pad at the edges and between elements; a negative edge padding cuts off."""
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    config = list(zip(*(integers(op, name) for name in names), strict=True))
-    return single(partial(lax.pad, padding_config=config))
+    return single(partial(lax.pad, padding_config=pads(op)))
 
 
 @raises("stablehlo.concatenate")

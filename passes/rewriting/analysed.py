@@ -26,7 +26,7 @@ from hlo_surgery.passes.emit.splice import PADDING, STATISTIC, set_results, spli
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype
 from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
-from hlo_surgery.passes.ir.mlir import Block, Module, Value
+from hlo_surgery.passes.ir.mlir import Block, Module, Value, Values
 from hlo_surgery.passes.loops.hoist import hoist
 from hlo_surgery.passes.loops.loop_sums import scanned_gradient
 from hlo_surgery.passes.loops.microbatches import find_microbatches
@@ -78,12 +78,12 @@ class Analysed:
         return mlir.body(mlir.main_function(self.code))
 
     @property
-    def outputs(self) -> list[Value]:
+    def outputs(self) -> Values:
         """What main returns."""
         return mlir.operands(mlir.return_operation(self.block))
 
     @property
-    def gradients(self) -> list[Value]:
+    def gradients(self) -> Values:
         """The outputs that are."""
         outputs = self.outputs
         return [outputs[number] for number in self.roles.gradients]
@@ -172,9 +172,7 @@ def _hoist_everywhere(module: Analysed, *, stacks: bool) -> None:
         _hoist(module, steps.axes, steps.body, steps.nest[-1].values, stacks)
 
 
-def _hoist(
-    module: Analysed, axes: Axes, block: Block, values: Sequence[Value], stacks: bool
-) -> None:
+def _hoist(module: Analysed, axes: Axes, block: Block, values: Values, stacks: bool) -> None:
     if hoist(axes, block, values, stacks=stacks):
         module.axes = _classified(module.code, module.roles)
 
@@ -227,7 +225,7 @@ FORGET = "func.func(trivial-dce)"
 def finished(
     module: Analysed,
     gradients: Sequence[Value | None],
-    made: Sequence[Value],
+    made: Values,
     labels: Sequence[str],
 ) -> None:
     """Return the module's own outputs, `gradients` from where they were had anyway, and behind them

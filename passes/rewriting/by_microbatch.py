@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import Batched
 from hlo_surgery.passes.dataflow.ancestors import is_splat
@@ -117,7 +117,7 @@ def _behind(
     outputs = [target.value for target in targets]
     values = list(dict.fromkeys([*joined, *outputs, *asking.examples.values]))
 
-    def replacement(*operands: jax.Array) -> list[jax.Array]:
+    def replacement(*operands: Array) -> list[Array]:
         known = dict(zip(values, operands, strict=True))
         pairs = zip(joins, joined, strict=True)
         ended = iter([join.end(known[v], found.members) for join, v in pairs])
@@ -158,7 +158,7 @@ def inside_step(
     return answers, made
 
 
-def _made_inside(targets: Sequence[Target], inside: Finish, found: Measurements) -> list[jax.Array]:
+def _made_inside(targets: Sequence[Target], inside: Finish, found: Measurements) -> list[Array]:
     means = found.own_mean()
     arrays = [
         m.of_part(found.of(m)[i], means[i]) if i < found.number else found.measured[i][m]
@@ -176,7 +176,7 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
     flags, count = examples.real
     first = mlir.operations(found.body)[0]
 
-    def of_step(real: jax.Array, *numbers: jax.Array) -> list[jax.Array]:
+    def of_step(real: Array, *numbers: Array) -> list[Array]:
         return [real[jnp.asarray(found.members)[_step_number(found, numbers)]]]
 
     own = splice([flags, *found.counters], of_step, first, scope=STEPS)
@@ -247,7 +247,7 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
     count = [examples.real[1]] if examples.real else []
     known, dtype = found.axes.of(share), dtype_of(share)
 
-    def times(x: jax.Array, *real: jax.Array) -> jax.Array:
+    def times(x: Array, *real: Array) -> Array:
         return x * (real[0] if real else found.steps)
 
     # One op at a time, as all that is new and holds examples has to be known.
@@ -272,10 +272,10 @@ def _loop_with(
     """The results of the loop rebuilt so that it also joins what is made in its steps."""
     pairs = list(zip(joins, made, strict=True))
 
-    def start() -> list[jax.Array]:
+    def start() -> list[Array]:
         return [join.start(mlir.shape(v), dtype_of(v), found.steps) for join, v in pairs]
 
-    def go_on(*operands: jax.Array) -> list[jax.Array]:
+    def go_on(*operands: Array) -> list[Array]:
         step = _step_number(found, operands[2 * len(made) :])
         states = zip(joins, operands, operands[len(made) :], strict=False)
         return [join.add(state, new, step) for join, state, new in states]
@@ -284,7 +284,7 @@ def _loop_with(
     return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
 
 
-def _step_number(found: Microbatches, numbers: Sequence[jax.Array]) -> jax.Array:
+def _step_number(found: Microbatches, numbers: Sequence[Array]) -> Array:
     """The step's number among those of all loops, from its number in each."""
     step = jnp.zeros((), jnp.int32)
     for sums, number in zip(found.nest, numbers, strict=True):

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.constants import Arrays, widened
+from hlo_surgery.passes.ir.mlir import Values
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import MEAN, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join, squared_magnitude, without_padding
@@ -44,7 +44,7 @@ class Measurements:
     measured: Sequence[Measured]
     chosen: Mapping[int, Chosen]
     known: Known
-    values: Sequence[Value]
+    values: Values
 
     @property
     def size(self) -> int:
@@ -57,36 +57,36 @@ class Measurements:
         return self.examples.count(self.known)
 
     @property
-    def _real(self) -> jax.Array | None:
+    def _real(self) -> Array | None:
         return self.examples.flags(self.known)
 
     @property
     def _gradients(self) -> range:
         return range(self.number)
 
-    def of(self, measure: Measure) -> list[jax.Array]:
+    def of(self, measure: Measure) -> Arrays:
         """A measure of each gradient."""
         found, real = [self.measured[i][measure] for i in self._gradients], self._real
         if real is None:
             return found
         return [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
 
-    def mean(self) -> list[jax.Array]:
+    def mean(self) -> Arrays:
         """The mean of the examples' gradients; the module's own may count padding."""
         return self.own_mean() if self._real is None else self.of(MEAN)
 
-    def own_mean(self) -> list[jax.Array]:
+    def own_mean(self) -> Arrays:
         """The module's own gradients, of a sum over the number of examples."""
         gradients = [self.values[i] for i in self._gradients]
         return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
 
     def weighted(
         self,
-        weights: Sequence[jax.Array],
-        finite: jax.Array | None = None,
+        weights: Arrays,
+        finite: Array | None = None,
         *,
         squares: bool = False,
-    ) -> list[jax.Array]:
+    ) -> Arrays:
         """The sum over b of w_b g_b, or of |w_b g_b|**2, in which padding counts nothing."""
         padding = self.examples.padding(self.known)
         if padding is not None:
@@ -94,9 +94,7 @@ class Measurements:
         own = _apart([without_padding(w, padding) for w in weights])
         return self._each(partial(self._weighted, finite=finite, squares=squares), own)
 
-    def weighted_squares(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
+    def weighted_squares(self, weights: Arrays, finite: Array | None = None) -> Arrays:
         """The sum over b of |w_b g_b|**2."""
         return self.weighted(weights, finite, squares=True)
 
@@ -107,34 +105,34 @@ class Measurements:
         with within("output", names), within("strategy", ["loop"]):
             return sum_over_examples(chosen, self.known, function)
 
-    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
+    def along(self, directions: Arrays) -> Arrays:
         """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
         rows = self._each(self._along, directions)
         return [without_padding(row, padding) for row in rows]
 
-    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> Arrays:
         """The mean over b of (P' g_b Q)**2."""
         return self._each(lambda i, b: rotated_squares(self.chosen[i], self.known, b), bases)
 
-    def _each(self, of: Callable[[int, Any], jax.Array], given: Sequence[Any]) -> list[jax.Array]:
+    def _each(self, of: Callable[[int, Any], Array], given: Sequence[Any]) -> Arrays:
         """Of each gradient, by its number and what is given for it, named so."""
-        found: list[jax.Array] = []
+        found: Arrays = []
         for i, own in zip(self._gradients, given, strict=True):
             with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
                 found.append(of(i, own))
         return found
 
-    def crossed(self) -> jax.Array:
+    def crossed(self) -> Array:
         """Which examples meet others as the program runs, [B]."""
         told = self.examples.crossed
         return jnp.zeros(self.size, bool) if told is None else self.known[told]
 
-    def losses(self) -> jax.Array:
+    def losses(self) -> Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
 
-    def _along(self, i: int, given: jax.Array) -> jax.Array:
+    def _along(self, i: int, given: Array) -> Array:
         """[B] for a direction like the gradient, [B, m] for m of them.
 
         One direction is taken as the derivative of a weighted sum by w, where that is contracted.
@@ -160,8 +158,8 @@ class Measurements:
         return task.how.wide and is_exact_in_float32(task.sliced)
 
     def _weighted(
-        self, i: int, weights: jax.Array, *, finite: jax.Array | None, squares: bool = False
-    ) -> jax.Array:
+        self, i: int, weights: Array, *, finite: Array | None, squares: bool = False
+    ) -> Array:
         chosen, task, wide = self.chosen[i], self.chosen[i].task, self._is_wide(i)
         lifted = self.measured[i].get(PerExampleGradients())
         if lifted is not None and not squares and mlir.is_at_least_float32(task.gradient):
@@ -176,13 +174,13 @@ class Measurements:
         return reweighted(task.sliced, self.known, weights, self.count, finite, wide) * scale
 
 
-def _apart(weights: Sequence[jax.Array]) -> list[jax.Array]:
+def _apart(weights: Arrays) -> Arrays:
     """The same weights, as values of which each gradient has its own.
 
     XLA for GPU would multiply all operands that share their weights in one kernel, before the first
     of them is contracted, and so hold weighted copies of all.
     """
-    own: list[jax.Array] = []
+    own: Arrays = []
     for weight in weights:
         kept = [*own[-1:], weight]
         own.append(lax.optimization_barrier(kept)[-1])
@@ -198,7 +196,7 @@ class Staged:
     whether it asks for sums with weights that all examples decide on.
     """
 
-    inside: Callable[[Measurements], Sequence[jax.Array]]
+    inside: Callable[[Measurements], Arrays]
     joins: Sequence[Join]
-    behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
+    behind: Callable[[Measurements, Arrays], Arrays]
     again: bool

@@ -8,20 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import jax
-
-from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice, within
+from hlo_surgery.passes.emit.splice import ClosedOver, Scope, splice_known, within
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
 from hlo_surgery.passes.loops.lift_values import lift_control_flow
 from hlo_surgery.passes.loops.loop_sums import Part, Scan, replace_update, scanned_gradient, stacked
 from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.rewriting.measurements import Measurements
-from hlo_surgery.passes.strategies.choice import Limits, choose, compute_measures
+from hlo_surgery.passes.strategies.choice import choose, compute_measures
 from hlo_surgery.passes.strategies.einsums.einsums import einsums_of
 from hlo_surgery.passes.strategies.einsums.factors import made_before
 from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
-from hlo_surgery.passes.strategies.gradient_costs import PLATFORMS, Roofline, SitePlan, site_plan
+from hlo_surgery.passes.strategies.gradient_costs import (
+    PLATFORMS,
+    Limits,
+    Roofline,
+    SitePlan,
+    site_plan,
+)
 from hlo_surgery.passes.strategies.lift import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import (
     Chosen,
@@ -40,7 +45,7 @@ from hlo_surgery.passes.terms.slice_functions import (
 )
 from hlo_surgery.passes.terms.steps import Axes, GradientSlice, Known
 
-Finish = Callable[[Measurements], Sequence[jax.Array]]
+Finish = Callable[[Measurements], Arrays]
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Answer:
 
 
 # The answer for each target, and what was made of their measures.
-Answered = tuple[list[Answer], list[Value]]
+Answered = tuple[list[Answer], Values]
 
 
 def _answer_of(chosen: Chosen, gradient: Value | None) -> Answer:
@@ -186,7 +191,7 @@ def _inside_loop(
     }
 
 
-def _in_order(asked: Sequence[Target], found: Measurements) -> list[jax.Array]:
+def _in_order(asked: Sequence[Target], found: Measurements) -> Arrays:
     """The measures as asked for; each strategy has found its own, in an order of their own."""
     pairs = zip(asked, found.measured, strict=True)
     return [measured[measure] for target, measured in pairs for measure in target.measures]
@@ -242,11 +247,9 @@ def _at_end(
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
     taken = [*plain, *behind, *stacks, *outputs, *asking.examples.values]
-    values = list(dict.fromkeys(taken))
     reused = [i for i in chosen if chosen[i].reuse]
 
-    def replacement(*operands: jax.Array) -> list[jax.Array]:
-        known = dict(zip(values, operands, strict=True))
+    def replacement(known: Known) -> Arrays:
         computed = compute_measures(chosen, known, asking.asked_by)
         for i, s in stacked.items():
             names = [name for m in s.measures for name in asking.asked_by.get(m, ())]
@@ -258,8 +261,8 @@ def _at_end(
         found = Measurements(asking.examples, asking.gradients, measured, chosen, known, outputs)
         return [*gradients, *finish(found)]
 
-    made = splice(
-        values,
+    made = splice_known(
+        taken,
         replacement,
         mlir.return_operation(block),
         closed_over=asking.closed_over,

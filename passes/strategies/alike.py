@@ -14,12 +14,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 import jax
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.rebuild import copy_all, extend_return
 from hlo_surgery.passes.emit.splice import Scope
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, ir
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Examples, Strategy, Task
 from hlo_surgery.passes.terms.steps import GradientSlice, Known, Place, Split, Step
@@ -45,7 +46,7 @@ def emitted(
     code, copies = _copy(steps, list(numbers))
     given = [value for value in numbers if value in known]
 
-    def alike_gradients(*arrays: jax.Array) -> list[Computed]:
+    def alike_gradients(*arrays: Array) -> list[Computed]:
         own = _renamed(bare, copies.__getitem__)
         return strategy.emit(own, dict(zip((copies[v] for v in given), arrays, strict=True)))
 
@@ -75,7 +76,7 @@ def _renamed(x: Any, name: Callable[[Value], Any]) -> Any:
     return tuple(_renamed(each, name) for each in x) if isinstance(x, tuple) else x
 
 
-def _copy(steps: Sequence[Step], values: Sequence[Value]) -> tuple[mlir.Module, dict[Value, Value]]:
+def _copy(steps: Sequence[Step], values: Values) -> tuple[mlir.Module, dict[Value, Value]]:
     """A module of these steps' ops that returns the values, and what all are there."""
     code = mlir.parse("func.func @main() { stablehlo.return }")
     block: Any = mlir.body(mlir.main_function(code))

@@ -5,7 +5,7 @@ The table of strategies, and what all that were chosen compute.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from hlo_surgery.passes.emit.splice import within
 from hlo_surgery.passes.ir.errors import Refusal
@@ -21,13 +21,14 @@ from hlo_surgery.passes.strategies.einsums.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.einsums.ghost import GHOST
 from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER, PROJECT
 from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS, unmet
-from hlo_surgery.passes.strategies.gradient_costs import Schedule, plain_seconds
+from hlo_surgery.passes.strategies.gradient_costs import Limits, Schedule, plain_seconds
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, weighted_by_example
 from hlo_surgery.passes.strategies.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
+    Measures,
     Strategy,
     Task,
     Weighting,
@@ -87,33 +88,7 @@ SEVERAL_DEVICES = (
 )
 
 
-class Limits(Protocol):
-    """What a choice is bound to; see `hlo_surgery.requests.options` for what each means."""
-
-    @property
-    def strategy(self) -> str:
-        """The name of a strategy that is forced, or "auto"."""
-        ...
-
-    @property
-    def memory_budget(self) -> int | None:
-        """Bytes of temporaries for one gradient."""
-        ...
-
-    @property
-    def reuse_gradient(self) -> bool | None:
-        """Whether to take the gradient from each example's."""
-        ...
-
-    @property
-    def shards(self) -> int | None:
-        """Over how many devices the examples lie."""
-        ...
-
-
-def choose(
-    task: Task, measures: Sequence[Measure], options: Limits, reweights: bool = False
-) -> Chosen:
+def choose(task: Task, measures: Measures, options: Limits, reweights: bool = False) -> Chosen:
     """The strategy for each measure of a gradient. `reweights`: sums of it with weights are asked
     for as well. Raises Refusal for measures by positions that do not apply, ValueError for a
     shortcut that is forced and does not.
@@ -214,7 +189,7 @@ def _refuse_unless_applying(
         )
 
 
-def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Schedule:
+def _schedule(task: Task, measures: Measures, options: Limits) -> Schedule:
     """As many examples at once as budget and device allow, on each device with examples."""
     shards = options.shards or 1
     # Of more devices than examples lie on, each may have a part of the model. Nothing is known
@@ -240,7 +215,7 @@ def _is_written_out(task: Task, shards: int, parts: int) -> bool:
     return alone and few and (scattered > 0 or task.counts.gradient // parts <= task.device.cache)
 
 
-def _chunk(task: Task, measures: Sequence[Measure], options: Limits, shards: int) -> int:
+def _chunk(task: Task, measures: Measures, options: Limits, shards: int) -> int:
     held = task.counts.held + taken(task, measures).held
     fitting = _budget(task, options) // max(held, 1)
     most = max(1, min(fitting, task.device.widest_chunk, task.examples.size))
@@ -262,9 +237,7 @@ def _budget(task: Task, options: Limits) -> int:
     return options.memory_budget or max(task.device.unnoticed, task.counts.read // 2)
 
 
-def _instantiating(
-    task: Task, measures: Sequence[Measure], schedule: Schedule, options: Limits
-) -> Strategy:
+def _instantiating(task: Task, measures: Measures, schedule: Schedule, options: Limits) -> Strategy:
     """The faster way to examples' gradients; lifting only in budget, or if loops take no less."""
     single = task.examples.size == 1
     if options.strategy == "loop" and not single:

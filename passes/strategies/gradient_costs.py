@@ -129,6 +129,19 @@ class Roofline:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a choice is bound to. `strategy`: the name of one that is forced, or "auto";
+    `memory_budget`: bytes of temporaries for one gradient; `reuse_gradient`: whether to take the
+    gradient from each example's; `shards`: over how many devices the examples lie.
+    """
+
+    strategy: str = "auto"
+    memory_budget: int | None = None
+    reuse_gradient: bool | None = None
+    shards: int | None = None
+
+
+@dataclass(frozen=True)
 class Schedule:
     """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
 
@@ -206,7 +219,7 @@ def bytes_of(value: Value) -> int:
 def flops_of(op: Operation) -> int:
     """Two for each multiply-add of a contraction, one for each element summed by a reduction."""
     if op.name in SUMMING:
-        return 2 * math.prod(mlir.shape(op.results[0])) * contracted(op)[1].positions
+        return 2 * math.prod(mlir.shape(op.result)) * contracted(op)[1].positions
     return max(math.prod(mlir.shape(v)) for v in [*op.operands, *op.results])
 
 

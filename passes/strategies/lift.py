@@ -21,9 +21,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from hlo_surgery.passes.ir.constants import summable, widened
+from hlo_surgery.passes.ir.constants import Arrays, summable, widened
 from hlo_surgery.passes.measures.measures import (
     Defined,
     Gram,
@@ -43,12 +43,13 @@ from hlo_surgery.passes.strategies.gradient_costs import (
     plain_seconds,
     seconds_alone,
 )
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.loop_examples import Taken, looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,
     Computed,
     Measured,
+    Measures,
     Strategy,
     Task,
     in_own_dtype,
@@ -61,7 +62,7 @@ from hlo_surgery.passes.terms.slice_functions import SliceFunction, jointly, ove
 from hlo_surgery.passes.terms.steps import Known
 
 
-def lifted_gradients(function: SliceFunction, known: Known, size: int) -> jax.Array:
+def lifted_gradients(function: SliceFunction, known: Known, size: int) -> Array:
     """[B, *parameter]: every example's gradient."""
     return over_examples(function, known, size, function.of_one)
 
@@ -71,7 +72,7 @@ def _applies(task: Task, measure: Measure) -> bool:
     return isinstance(measure, Defined)
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
     counts, device = task.counts, task.device
     made = seconds_alone(counts, device, counts.size)
@@ -90,7 +91,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(seconds - plain_seconds(counts, device), held)
 
 
-def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
+def _reads_once(task: Task, measures: Measures) -> bool:
     """Whether gradients are used where they are made: XLA fuses a contraction into one use alone,
     which is no contraction itself.
 
@@ -133,13 +134,13 @@ def _emit(asked: Asked, known: Known) -> Computed:
     return Computed(in_own_dtype(task, measured), total)
 
 
-def _norms(asked: Asked, known: Known, measure: Norms, gradients: jax.Array) -> jax.Array:
+def _norms(asked: Asked, known: Known, measure: Norms, gradients: Array) -> Array:
     """All at once, which decides once whether squares are in the range of floats."""
     again = partial(_norms_again, asked, known, measure) if asked.task.device.fuses_lifted else None
     return norms_of_rows(widened(gradients), measure.ord, otherwise=again)
 
 
-def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
+def _norms_again(asked: Asked, known: Known, measure: Norms) -> Array:
     """Norms of gradients that are made once more, at once if they fit into the chip's own memory.
 
     Behind a barrier, as they would be the same ones, and held, otherwise.
@@ -164,7 +165,7 @@ LIFT = Strategy(
 )
 
 
-def _predict_loop(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict_loop(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """A chunk of gradients at a time and two accumulators moved; instead of the plain gradient.
 
     Steps that are written out are fused with the accumulation, and so take as long as the longer of
@@ -221,16 +222,16 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
     means = [_centre(one, known) for one in asked]
     branches = _branches(schedule, asked[0].task.device)
 
-    def of_one(measure: Defined, gradient: jax.Array, mean: jax.Array) -> Any:
+    def of_one(measure: Defined, gradient: Array, mean: Array) -> Any:
         if branches and isinstance(measure, Norms):
             return norms_of_rows(widened(gradient)[None], measure.ord)[0]
         return measure.each(gradient, mean)
 
-    def taken(gradients: Sequence[jax.Array], is_sum: bool) -> list[list[Any]]:
+    def taken(gradients: Arrays, is_sum: bool) -> list[list[Any]]:
         each = zip(asked, gradients, means, strict=True)
         return [[of_one(m, g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
 
-    def take(gradients: Sequence[jax.Array]) -> tuple[Any, Any]:
+    def take(gradients: Arrays) -> Taken:
         # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
         pairs = zip(asked, gradients, strict=True)
         shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]
@@ -252,7 +253,7 @@ def _branches(schedule: Schedule, device: Roofline) -> bool:
     return alone and device.read_element > 0 and not device.fuses_lifted
 
 
-def _centre(one: Asked, known: Known) -> jax.Array:
+def _centre(one: Asked, known: Known) -> Array:
     """The mean gradient; the module's own may count padding, and NaN in it."""
     examples = one.task.examples
     padding = examples.padding(known)
@@ -267,7 +268,7 @@ def _measures(one: Asked, is_sum: bool) -> list[Defined]:
 
 
 def _computed(
-    one: Asked, sums: list[Any], rows: list[Any], mean: jax.Array | None, count: Any
+    one: Asked, sums: list[Any], rows: list[Any], mean: Array | None, count: Any
 ) -> Computed:
     """The measures of one gradient, from what the loop has summed and stacked."""
     taken = zip([*_measures(one, True), *_measures(one, False)], [*sums, *rows], strict=True)
@@ -286,20 +287,20 @@ LOOP = Strategy(
 )
 
 
-Function = Callable[[list[jax.Array]], Any]
+Function = Callable[[Arrays], Any]
 
 
 def weighted_by_example(
     chosen: Chosen,
     known: Known,
-    weights: jax.Array,
-    finite: jax.Array | None,
+    weights: Array,
+    finite: Array | None,
     phi: Phi | None,
-) -> jax.Array:
+) -> Array:
     """The sum over b of w_b g_b, or of phi of it, in at least float32; of the `finite` alone."""
     size = weights.shape[0]
 
-    def scaled(gradient: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[()]]:
+    def scaled(gradient: Array, weight: Array) -> tuple[Array, tuple[()]]:
         wide = widened(gradient)
         weighted = wide * weight.astype(wide.dtype)
         return weighted if phi is None else phi(weighted), ()
@@ -308,13 +309,13 @@ def weighted_by_example(
     return looped_gradients(function, known, size, schedule, scaled, (weights,), finite)[0]
 
 
-def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.Array:
+def along_by_example(chosen: Chosen, known: Known, direction: Array) -> Array:
     """Inner products of each example's own gradient with a direction, [B], at least float32; with
     m directions [m, *parameter], [B, m].
     """
     against = widened(direction).conj()
 
-    def product(gradient: jax.Array) -> tuple[tuple[()], jax.Array]:
+    def product(gradient: Array) -> tuple[tuple[()], Array]:
         own = widened(gradient)
         return (), jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
 
@@ -328,7 +329,7 @@ def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function
     """
     examples = chosen[0].task.examples
 
-    def take(gradients: Sequence[jax.Array]) -> tuple[Any, tuple[()]]:
+    def take(gradients: Arrays) -> tuple[Any, tuple[()]]:
         return jax.tree.map(summable, function([widened(g) for g in gradients])), ()
 
     together = jointly([one.task.looped for one in chosen])

@@ -11,10 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.emit.rebuild import counted_loop
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.strategies.gradient_costs import Schedule
+from hlo_surgery.passes.terms.convolutions import in_groups
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
     example_positions,
@@ -24,9 +26,10 @@ from hlo_surgery.passes.terms.slice_functions import (
 from hlo_surgery.passes.terms.steps import Known
 
 # What is summed over the examples, and what is stacked, of one gradient, or several: arrays.
-Take = Callable[..., tuple[Any, Any]]
+Taken = tuple[Any, Any]
+Take = Callable[..., Taken]
 # Arrays, each with the dimension that holds the examples, if it has one.
-Exposed = Sequence[tuple[jax.Array, int | None]]
+Exposed = Sequence[tuple[Array, int | None]]
 
 
 def looped_gradients(
@@ -35,9 +38,9 @@ def looped_gradients(
     size: int,
     schedule: Schedule,
     take: Take,
-    beside: tuple[jax.Array, ...] = (),
-    counted: jax.Array | None = None,
-) -> tuple[Any, Any]:
+    beside: Arrays = (),
+    counted: Array | None = None,
+) -> Taken:
     """The sum over the examples of the arrays that `take` has first, and those that it has second,
     stacked, [B, ...]; of those that are `counted` alone, [B], if given; rows of others are zero.
 
@@ -78,7 +81,7 @@ def _of_example(function: SliceFunction, take: Take, beside: int) -> Take:
     """
     of_one, operands = from_exposed(function, function.of_one), len(function.inputs)
 
-    def of_example(*own: jax.Array) -> tuple[Any, Any]:
+    def of_example(*own: Array) -> Taken:
         others, flags = own[operands : operands + beside], own[operands + beside :]
         found = take(of_one(*own[:operands]), *others)
         if not flags:
@@ -88,12 +91,10 @@ def _of_example(function: SliceFunction, take: Take, beside: int) -> Take:
     return of_example
 
 
-def _accumulated(
-    taken: Callable[[jax.Array], tuple[Any, Any]], steps: int, written_out: bool
-) -> tuple[Any, Any]:
+def _accumulated(taken: Callable[[Array], Taken], steps: int, written_out: bool) -> Taken:
     """The sum over all steps of the first that is taken of each, and the second, stacked."""
 
-    def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
+    def step(sums: Any, number: Array) -> Taken:
         added, rows = taken(number)
         return jax.tree.map(jnp.add, sums, added), rows
 
@@ -102,7 +103,7 @@ def _accumulated(
     return counted_loop(step, zeros, steps, written_out, made)
 
 
-def _one_taken(of_example: Take, each: Exposed) -> Callable[[jax.Array], tuple[Any, Any]]:
+def _one_taken(of_example: Take, each: Exposed) -> Callable[[Array], Taken]:
     """What is taken of an example by its number, with no `vmap`, and no dimensions of size 1, as on
     one device.
     """
@@ -110,16 +111,14 @@ def _one_taken(of_example: Take, each: Exposed) -> Callable[[jax.Array], tuple[A
     return lambda number: of_example(*(x if d is None else at(x, number, d) for x, d in each))
 
 
-def _taken(
-    of_example: Take, each: Exposed, shards: int
-) -> Callable[[jax.Array, int], tuple[Any, Any]]:
+def _taken(of_example: Take, each: Exposed, shards: int) -> Callable[[Array, int], Taken]:
     """A function of a number and a width: sums over so many examples of each shard from this number
     on, [shards, ...], and rows, [shards, width, ...].
     """
-    arrays = [x if d is None else _split(x, d, shards) for x, d in each]
+    arrays = [x if d is None else in_groups(x, d, shards) for x, d in each]
     dims = [d for _, d in each]
 
-    def taken(start: jax.Array, width: int) -> tuple[Any, Any]:
+    def taken(start: Array, width: int) -> Taken:
         take = partial(
             lax.dynamic_slice_in_dim,
             start_index=start,
@@ -135,10 +134,5 @@ def _taken(
     return taken
 
 
-def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:
-    """The examples' dimension as [shards, examples of one shard]."""
-    return x.reshape(*x.shape[:dim], shards, x.shape[dim] // shards, *x.shape[dim + 1 :])
-
-
-def _summed(dim: int, x: jax.Array) -> jax.Array:
+def _summed(dim: int, x: Array) -> Array:
     return jnp.sum(x, dim, dtype=x.dtype)

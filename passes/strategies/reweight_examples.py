@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -44,11 +45,11 @@ REACHING = ops_of(Kind.MOVES) | {
 def reweighted(
     sliced: GradientSlice,
     known: Known,
-    weights: jax.Array,
+    weights: Array,
     scale: Any,
-    finite: jax.Array | None,
+    finite: Array | None,
     wide: bool = False,
-) -> jax.Array:
+) -> Array:
     """The sum of w_b g_b for a mean loss over `scale` examples, in the gradient's precision.
 
     Where `finite` is given, examples that are not are left out, whatever they hold. `wide`: in
@@ -62,7 +63,7 @@ def reweighted(
     return moved + jnp.sum(weights).astype(offset.dtype) * offset
 
 
-def beyond_products(total: jax.Array, sliced: GradientSlice, weights: jax.Array) -> jax.Array:
+def beyond_products(total: Array, sliced: GradientSlice, weights: Array) -> Array:
     """A sum of w_b g_b, or of |w_b g_b|**2, with what weights that are no numbers make of zeros:
     those that no product with an operand reaches too, as rows of a table that nobody looks up.
     """
@@ -84,14 +85,14 @@ def _run(
     sliced: GradientSlice,
     known: Known,
     scale: Any,
-    finite: jax.Array | None,
+    finite: Array | None,
     wide: bool,
-    weights: jax.Array,
-) -> jax.Array:
+    weights: Array,
+) -> Array:
     """The slice on all examples at once; where the weights are zero, its affine ops' offset."""
-    made: dict[Value, jax.Array] = {}
+    made: dict[Value, Array] = {}
 
-    def operand(key: Input) -> jax.Array:
+    def operand(key: Input) -> Array:
         value, axis = key
         if is_made(key, made):
             return made[value]
@@ -121,7 +122,7 @@ def _run(
     return operand(sliced.output)
 
 
-def weighted_rows(rows: jax.Array, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
+def weighted_rows(rows: Array, weights: Array, finite: Array | None) -> Array:
     """The sum over b of w_b x_b of rows [B, ...], of the `finite` alone."""
     own = of_real_examples(rows, PerExample(0), finite, {})
     return jnp.tensordot(weights.astype(rows.dtype), own, 1, precision="highest")
@@ -135,7 +136,7 @@ def _sums_rows(site: Step) -> bool:
     return isinstance(site.inputs[0][1], PerExample) and is_splat(op.operands[1], 0)
 
 
-def _weighted_sum(site: Step, rows: jax.Array, weights: jax.Array) -> jax.Array:
+def _weighted_sum(site: Step, rows: Array, weights: Array) -> Array:
     """The sum as a product with the weights: a sum of weighted rows of some shapes, such as
     [8, 10, 4096], is wrong by XLA's fusions of jaxlib 0.10 on CPU.
     """
@@ -147,18 +148,18 @@ def _weighted_sum(site: Step, rows: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.tensordot(along, own, (0, place), precision="highest").astype(rows.dtype)
 
 
-def widened_numbers(x: jax.Array) -> jax.Array:
+def widened_numbers(x: Array) -> Array:
     """Widened, but for indices."""
     return widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def weighted_site(
     site: Step,
-    operands: list[jax.Array],
+    operands: list[Array],
     known: Known,
-    weights: jax.Array,
-    finite: jax.Array | None,
-) -> list[jax.Array]:
+    weights: Array,
+    finite: Array | None,
+) -> list[Array]:
     """One operand in which the site is linear scaled by weights; all rid of what is not finite."""
     # What examples have in common is none's to weigh.
     carrying = [
@@ -179,14 +180,14 @@ def weighted_site(
     return found
 
 
-def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None, known: Known) -> jax.Array:
+def of_real_examples(x: Array, axis: Axis, real: Array | None, known: Known) -> Array:
     """The examples of an operand that count, as no padding does; zero for the others."""
     if real is None or axis is None:
         return x
     return jnp.where(along_examples(real, axis, x, known), x, jnp.zeros_like(x))
 
 
-def along_examples(weights: jax.Array, axis: Axis, x: jax.Array, known: Known) -> jax.Array:
+def along_examples(weights: Array, axis: Axis, x: Array, known: Known) -> Array:
     """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
     if isinstance(axis, Split):
         return laid_along_split(weights, axis, known, x)

@@ -1,8 +1,6 @@
 """Square: phi of the operands in place of the operands, where phi(ab) = phi(a) phi(b)."""
 
-from collections.abc import Sequence
-
-import jax
+from jax import Array
 
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
@@ -18,7 +16,7 @@ from hlo_surgery.passes.strategies.square_operands import (
     is_squarable,
     squared_mean,
 )
-from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.steps import Known
 
 
@@ -39,7 +37,7 @@ def _applies(task: Task, measure: Measure) -> bool:
             return False
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """The contractions of all these measures, one after the other, of operands written before."""
     ops = [site.op.name for site in task.sliced.sites]
     seconds, held = 0.0, 0
@@ -51,7 +49,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(seconds, held)
 
 
-def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _emit(asked: Asked, known: Known, measure: Measure) -> Array:
     if isinstance(measure, MeanOf | TokenMeanOf):
         return squared_mean(asked.task, known, precise_phi(measure.phi, asked.task.dtype))
     return centred_variance(asked.task, known)

@@ -16,19 +16,18 @@ where they cancel.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.ancestors import sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
-from hlo_surgery.passes.ir.traits import initial_operands, precision
+from hlo_surgery.passes.ir.constants import Arrays, widened
+from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.measures import Phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
@@ -55,12 +54,12 @@ from hlo_surgery.passes.terms.steps import (
 )
 
 # A factor, as m and e of m * 2**e.
-By = tuple[jax.Array | float, jax.Array | float]
+By = tuple[Array | float, Array | float]
 # What `_squared_site` can contract; a convolution sums several products into an element.
 SQUARED = {"stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"}
 # A factor, its mean over the examples, and how far off each of them is from that.
-Centred = tuple[jax.Array, jax.Array, jax.Array]
-Contract = Callable[..., jax.Array]
+Centred = tuple[Array, Array, Array]
+Contract = Callable[..., Array]
 # By powers of two up to this one, as of batches of 65536 examples, numbers are doubled.
 MOST_DOUBLINGS = 16
 
@@ -80,10 +79,9 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
 def _is_rank_one(site: Step, per_token: bool) -> bool:
     """Whether an example adds at most one term to each element, on top of nothing."""
     op = site.op
-    single = op.name in SQUARED and len(op.results) == 1
-    if not single or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
+    if op.name not in SQUARED or not sums_from_zero(op):
         return False
-    is_wide = mlir.is_at_least_float32(op.results[0])
+    is_wide = mlir.is_at_least_float32(op.result)
     if op.name == "stablehlo.scatter" and (raise_op(op) is None or not is_wide):
         return False
     number, own = next(iter(contracted(op).items()))
@@ -100,7 +98,7 @@ def _alone(of: Contracted, axis: Axis) -> bool:
     return alone and bool(along) and set(along) <= set(of.summed)
 
 
-def squared_mean(task: Task, known: Known, phi: Phi) -> jax.Array:
+def squared_mean(task: Task, known: Known, phi: Phi) -> Array:
     """The mean of phi of gradients over the examples that are no padding."""
     examples, size = task.examples, task.examples.count(known)
     # Real, as phi of a complex number may be.
@@ -108,7 +106,7 @@ def squared_mean(task: Task, known: Known, phi: Phi) -> jax.Array:
     # A gradient is so many times what its example adds. Phi of that number may leave the range.
     mantissa, exponent = _as_powers(size, task.dtype) if examples.is_mean else (1.0, 0.0)
 
-    def at_site(site: Step, operands: list[jax.Array], power: Any) -> jax.Array:
+    def at_site(site: Step, operands: Arrays, power: Any) -> Array:
         by = mantissa, power + exponent
         return _squared_site(site, operands, phi, scale, examples.flags(known), by)
 
@@ -118,10 +116,10 @@ def squared_mean(task: Task, known: Known, phi: Phi) -> jax.Array:
 def _behind_sites(
     task: Task,
     known: Known,
-    at_site: Callable[[Step, list[jax.Array], Any], jax.Array],
+    at_site: Callable[[Step, Arrays, Any], Array],
     phi: Phi,
     of_padding: Phi | None = None,
-) -> jax.Array:
+) -> Array:
     """A statistic of a gradient, from that of what each site sums, its operands in front of it.
 
     `at_site`: of a site, these operands, and the power of two that the tail scales by.
@@ -145,21 +143,19 @@ def _as_powers(size: Any, dtype: jnp.dtype) -> By:
     return as_scaled(jnp.asarray(size, jnp.finfo(dtype).dtype))
 
 
-def weighted_squares(
-    task: Task, known: Known, weights: jax.Array, finite: jax.Array | None
-) -> jax.Array:
+def weighted_squares(task: Task, known: Known, weights: Array, finite: Array | None) -> Array:
     """The sum over the examples of |w_b g_b|**2: one operand of each site is weighted, then all are
     squared. Those not `finite` are left out.
     """
 
-    def phi(x: jax.Array) -> jax.Array:
+    def phi(x: Array) -> Array:
         return squared_magnitude(x.astype(task.dtype))
 
-    def at_site(site: Step, operands: list[jax.Array], power: Any) -> jax.Array:
+    def at_site(site: Step, operands: Arrays, power: Any) -> Array:
         own = weighted_site(site, list(map(widened_numbers, operands)), {}, weights, finite)
         return _squared_site(site, own, phi, scale, finite, (1.0, power))
 
-    def of_padding(x: jax.Array) -> jax.Array:
+    def of_padding(x: Array) -> Array:
         return jnp.sum(phi(weights)) * phi(x)
 
     scale = phi(jnp.asarray(task.examples.factor(known)))
@@ -169,12 +165,12 @@ def weighted_squares(
 
 def _squared_site(
     site: Step,
-    operands: Sequence[jax.Array],
+    operands: Arrays,
     phi: Phi,
-    scale: jax.Array,
-    real: jax.Array | None,
+    scale: Array,
+    real: Array | None,
     by: By,
-) -> jax.Array:
+) -> Array:
     """The contraction of phi of the operands, one of them multiplied `by` m * 2**e before.
 
     Its scale is taken in with the smaller one, not with the result.
@@ -203,7 +199,7 @@ def _squared_site(
     return scattered(jnp.zeros_like(base), indices, (terms * scale).astype(base.dtype))[0]
 
 
-def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
+def raised(x: Array, power: Array | float) -> Array:
     """x * 2**power, in at least float32, where that is not 1."""
     if isinstance(power, float | int) and power == 0:
         return x
@@ -225,15 +221,13 @@ CANCELLED = 64
 CENTRED = {"stablehlo.dot_general": 5, "stablehlo.reduce": 3}
 
 
-def centred_variance(task: Task, known: Known) -> jax.Array:
+def centred_variance(task: Task, known: Known) -> Array:
     """The mean of |g_b - mean|**2 over the examples that are no padding."""
     at_site = partial(_variance_at_site, task, known)
     return _behind_sites(task, known, at_site, squared_magnitude, jnp.zeros_like)
 
 
-def _variance_at_site(
-    task: Task, known: Known, site: Step, operands: list[jax.Array], power: Any
-) -> jax.Array:
+def _variance_at_site(task: Task, known: Known, site: Step, operands: Arrays, power: Any) -> Array:
     """The variance of what each example's gradient has of a site, and times 2**power."""
     examples, axes = task.examples, [axis for _, axis in site.inputs]
     size, real = examples.count(known), examples.flags(known)
@@ -253,7 +247,7 @@ def _variance_at_site(
     return _of_product(first, _centred(rhs, right.summed, axes[1], size, real), contract, size)
 
 
-def _of_product(first: Centred, second: Centred, contract: Contract, size: Any) -> jax.Array:
+def _of_product(first: Centred, second: Centred, contract: Contract, size: Any) -> Array:
     """The variance of a product of centred factors; where it is no small part of the mean square,
     less |mean|**2.
     """
@@ -269,14 +263,14 @@ def _of_product(first: Centred, second: Centred, contract: Contract, size: Any) 
     )
 
 
-def _centred(x: jax.Array, dims: Dims, axis: Axis, size: Any, real: jax.Array | None) -> Centred:
+def _centred(x: Array, dims: Dims, axis: Axis, size: Any, real: Array | None) -> Centred:
     """An operand without padding, its mean over the examples, and how far off each is from that."""
     kept = of_real_examples(x, axis, real, {})
     mean = jnp.sum(kept, dims, keepdims=True) / size
     return kept, mean, of_real_examples(kept - mean, axis, real, {})
 
 
-def _squares(first: Centred, second: Centred, contract: Contract) -> jax.Array:
+def _squares(first: Centred, second: Centred, contract: Contract) -> Array:
     """The sum of |a (d - d0) + (a - a0) d0|**2."""
     (a, _, off), (_, mean, other_off) = first, second
     constant = jnp.broadcast_to(squared_magnitude(mean), other_off.shape)
@@ -286,12 +280,12 @@ def _squares(first: Centred, second: Centred, contract: Contract) -> jax.Array:
 
 
 def _contracted(
-    terms: Sequence[jax.Array],
-    others: Sequence[jax.Array],
+    terms: Arrays,
+    others: Arrays,
     batching: Any,
     summed: tuple[Dims, Dims],
     precision: Any,
-) -> jax.Array:
+) -> Array:
     """The sum of several contractions, as one.
 
     They lie along a dimension of their own, which is summed too, so that examples stay on their

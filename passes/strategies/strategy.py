@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
@@ -60,7 +61,7 @@ class Examples:
         """The module's values that say something of them."""
         return (*(self.real or ()), *([] if self.crossed is None else [self.crossed]))
 
-    def flags(self, known: Known) -> jax.Array | None:
+    def flags(self, known: Known) -> Array | None:
         """Which are real, [B], or None where all are."""
         return None if self.real is None else known[self.real[0]]
 
@@ -76,7 +77,7 @@ class Examples:
         """An example's gradient over its contribution to the batch's."""
         return self.count(known) if self.is_mean else 1
 
-    def mean_gradient(self, gradient: Value, known: Known) -> jax.Array:
+    def mean_gradient(self, gradient: Value, known: Known) -> Array:
         """The mean of the examples' gradients, from the module's own."""
         mean = widened(known[gradient])
         return mean if self.is_mean else mean / self.count(known)
@@ -129,11 +130,11 @@ class Task:
         """What squares and sums of its elements are accumulated in: float32 for narrower ones."""
         return wide_dtype(dtype_of(self.sliced.value))
 
-    def total(self, mean: jax.Array) -> jax.Array:
+    def total(self, mean: Array) -> Array:
         """The minibatch gradient from the mean of the examples', rounded as the module does."""
         return self.rounded(mean if self.examples.is_mean else mean * self.examples.size)
 
-    def rounded(self, total: jax.Array) -> jax.Array:
+    def rounded(self, total: Array) -> Array:
         """The minibatch gradient, rounded as the module does."""
         if self.how.wide:
             total = total.astype(narrowest(self.sliced))
@@ -153,7 +154,8 @@ def makes_float32(sliced: GradientSlice) -> bool:
     )
 
 
-Measured = dict[Measure, jax.Array]
+Measures = Sequence[Measure]
+Measured = dict[Measure, Array]
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class Computed:
     """Measures of a gradient; the gradient as well, where all examples' own were made anyway."""
 
     measured: Measured
-    gradient: jax.Array | None = None
+    gradient: Array | None = None
 
 
 jax.tree_util.register_pytree_node(
@@ -188,7 +190,7 @@ class Strategy:
 
     name: str
     applies: Callable[[Task, Measure], bool]
-    predict: Callable[[Task, Sequence[Measure], Schedule], Predicted]
+    predict: Callable[[Task, Measures, Schedule], Predicted]
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
     pays: Callable[[Task, Measure, Schedule, Predicted], bool] = _always
     words: str = ""
@@ -220,7 +222,7 @@ class Chosen:
 
 
 # Of what was chosen, what is known, the weights [B], which are finite [B], and phi.
-Weighting = Callable[[Chosen, Known, jax.Array, jax.Array | None, Phi | None], jax.Array]
+Weighting = Callable[[Chosen, Known, Array, Array | None, Phi | None], Array]
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class Asked:
     """Measures that one strategy is to make of one gradient."""
 
     chosen: Chosen
-    measures: Sequence[Measure]
+    measures: Measures
 
     @property
     def task(self) -> Task:
@@ -244,7 +246,7 @@ def one_by_one(
 
 
 def each_measure(
-    emit: Callable[[Asked, Known, Measure], jax.Array],
+    emit: Callable[[Asked, Known, Measure], Array],
 ) -> Callable[[Sequence[Asked], Known], list[Computed]]:
     """The same, from what emits one measure."""
     return one_by_one(
@@ -260,14 +262,14 @@ def in_own_dtype(task: Task, measured: Measured) -> Measured:
     }
 
 
-def taken(task: Task, measures: Sequence[Measure]) -> TakingCost:
+def taken(task: Task, measures: Measures) -> TakingCost:
     """Of one example's gradient, all measures together."""
     value = task.sliced.value
     kind = jax.ShapeDtypeStruct(mlir.shape(value), dtype_of(value))
     return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), TakingCost())
 
 
-def taking_seconds(task: Task, measures: Sequence[Measure], times: int) -> float:
+def taking_seconds(task: Task, measures: Measures, times: int) -> float:
     """Of all examples, so many `times` a few at once; what is drawn is written and read."""
     each, device = taken(task, measures), task.device
     contracted = task.counts.size * each.flops / device.contraction_rate(device.depth, True)

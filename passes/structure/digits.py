@@ -43,13 +43,16 @@ class Digit:
         other.parent = self
 
 
-def leaves(digits: Iterable[Digit]) -> list[Digit]:
+Digits = list[Digit]
+
+
+def leaves(digits: Iterable[Digit]) -> Digits:
     """The roots without parts that digits are made of, in order.
 
     >>> [digit.size for digit in leaves([Digit(4), Digit(3)])]
     [4, 3]
     """
-    found: list[Digit] = []
+    found: Digits = []
     for digit in digits:
         root = digit.root
         if root.parts is None:
@@ -104,9 +107,7 @@ def _unify_roots(x: Digit, y: Digit) -> bool:
     return alike
 
 
-def aligned_runs(
-    one: Sequence[Digit], two: Sequence[Digit]
-) -> Iterator[tuple[list[Digit], list[Digit]]]:
+def aligned_runs(one: Sequence[Digit], two: Sequence[Digit]) -> Iterator[tuple[Digits, Digits]]:
     """Runs of digits of two row-major orders that begin and end at the same places, from the back.
 
     >>> a, b, c, d = (Digit(n) for n in (2, 6, 4, 3))

@@ -23,8 +23,8 @@ import numpy as np
 from hlo_surgery.passes.dataflow.numbers import Counters, Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, scatter_numbers
-from hlo_surgery.passes.structure.digits import Digit, leaves, size_of, unify
+from hlo_surgery.passes.ir.traits import gather_numbers, integer, integers, pads, scatter_numbers
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, size_of, unify
 from hlo_surgery.passes.structure.structure import (
     CountedLoop,
     Link,
@@ -48,7 +48,7 @@ class Unifying(Structure):
 
 def sliced(known: Unifying, op: Operation) -> Link:
     """The link of a slice."""
-    whole, part = op.operands[0], op.results[0]
+    whole, part = op.operands[0], op.result
     link = moving([mlir.shape(whole)], [mlir.shape(part)])
     names = ("start_indices", "limit_indices", "strides")
     for dim, (low, high, stride) in enumerate(zip(*(integers(op, n) for n in names), strict=True)):
@@ -62,7 +62,7 @@ def take(
     known: Unifying,
     link: Link,
     dim: int,
-    pair: tuple[list[Digit], list[Digit]],
+    pair: tuple[Digits, Digits],
     low: int,
     stride: int = 1,
 ) -> None:
@@ -84,7 +84,7 @@ def take(
         link.forget(dim)
 
 
-def _is_part(known: Unifying, whole: list[Digit], part: list[Digit], low: int) -> bool:
+def _is_part(known: Unifying, whole: Digits, part: Digits, low: int) -> bool:
     """Whether a part is one of the views that a dimension holds, or places of its one digit."""
     own, sizes = leaves(whole), (size_of(whole), size_of(part))
     if len(own) > 1:
@@ -97,10 +97,9 @@ def _is_part(known: Unifying, whole: list[Digit], part: list[Digit], low: int) -
 
 def padded(known: Unifying, op: Operation) -> Link:
     """The link of a pad."""
-    part, whole = op.operands[0], op.results[0]
+    part, whole = op.operands[0], op.result
     link = moving([mlir.shape(part), ()], [mlir.shape(whole)])
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    for dim, (low, high, within) in enumerate(zip(*(integers(op, n) for n in names), strict=True)):
+    for dim, (low, high, within) in enumerate(pads(op)):
         mine, its = known.of(part)[dim], known.of(whole)[dim]
         if not (low or high or within):
             aligned = unify(mine, its)
@@ -117,7 +116,7 @@ def padded(known: Unifying, op: Operation) -> Link:
     return link
 
 
-def _is_put_back(known: Unifying, part: list[Digit], whole: list[Digit], low: int) -> bool:
+def _is_put_back(known: Unifying, part: Digits, whole: Digits, low: int) -> bool:
     """Whether a part lies in its place, or as one of equal parts."""
     piece, sizes = known.piece(part), (size_of(part), size_of(whole))
     if piece is not None:
@@ -131,9 +130,9 @@ def concatenated(known: Unifying, op: Operation) -> Link:
     """The link of a concatenation."""
     along = integer(op, "dimension")
     shapes = [mlir.shape(v) for v in op.operands]
-    link = moving(shapes, [mlir.shape(op.results[0])])
+    link = moving(shapes, [mlir.shape(op.result)])
     filled = [v for v in op.operands if 0 not in mlir.shape(v)]
-    for dim, its in enumerate(known.of(op.results[0])):
+    for dim, its in enumerate(known.of(op.result)):
         if dim != along:
             for value in filled:
                 align(link, known.of(value)[dim], its)
@@ -142,7 +141,7 @@ def concatenated(known: Unifying, op: Operation) -> Link:
     return link
 
 
-def _is_joined(known: Unifying, parts: list[list[Digit]], whole: list[Digit]) -> bool:
+def _is_joined(known: Unifying, parts: list[Digits], whole: Digits) -> bool:
     """Whether parts are all of a dimension, follow each other in it, or are views of one size."""
     if len(parts) == 1:
         return unify(parts[0], whole)
@@ -164,9 +163,9 @@ def _is_joined(known: Unifying, parts: list[list[Digit]], whole: list[Digit]) ->
 def dynamic_slice(known: Unifying, op: Operation) -> Link:
     """The link of a slice at numbers."""
     whole, *starts = op.operands
-    link = moving([mlir.shape(whole), *((),) * len(starts)], [mlir.shape(op.results[0])])
+    link = moving([mlir.shape(whole), *((),) * len(starts)], [mlir.shape(op.result)])
     for dim, start in enumerate(starts):
-        pair = known.of(whole)[dim], known.of(op.results[0])[dim]
+        pair = known.of(whole)[dim], known.of(op.result)[dim]
         if not _by_step(known, link, dim, pair, start):
             low = _constant(known, start)
             sizes = [size_of(digits) for digits in pair]
@@ -183,7 +182,7 @@ def dynamic_update_slice(known: Unifying, op: Operation) -> Link:
     shapes = [mlir.shape(v) for v in (whole, part)]
     link = moving([*shapes, *((),) * len(starts)], shapes[:1])
     for dim, start in enumerate(starts):
-        align(link, known.of(whole)[dim], known.of(op.results[0])[dim])
+        align(link, known.of(whole)[dim], known.of(op.result)[dim])
         pair = known.of(whole)[dim], known.of(part)[dim]
         if size_of(pair[0]) == size_of(pair[1]):
             align(link, *pair)
@@ -193,7 +192,7 @@ def dynamic_update_slice(known: Unifying, op: Operation) -> Link:
 
 
 def _by_step(
-    known: Unifying, link: Link, dim: int, pair: tuple[list[Digit], list[Digit]], start: Value
+    known: Unifying, link: Link, dim: int, pair: tuple[Digits, Digits], start: Value
 ) -> bool:
     """Whether a part of a dimension is that of a loop's step, one step for each."""
     whole, part = pair
@@ -234,7 +233,7 @@ def _lookup(op: Operation) -> Lookup | None:
         gathers = gather_numbers(op)
         single = [d for d, n in enumerate(integers(op, "slice_sizes")) if n == 1]
         vector, offsets = gathers.index_vector_dim, gathers.offset_dims
-        named, moved = gathers.start_index_map, op.results[0]
+        named, moved = gathers.start_index_map, op.result
     elif op.name == "stablehlo.scatter" and len(op.results) == 1:
         scatters = scatter_numbers(op)
         single, vector = list(scatters.inserted_window_dims), scatters.index_vector_dim

@@ -12,8 +12,8 @@ An axis that parameters or outputs have is none: what is put there by rows is su
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
-from hlo_surgery.passes.structure.digits import Digit, leaves, size_of, unify
+from hlo_surgery.passes.ir.mlir import Operation, Operations, Value, closure
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, size_of, unify
 from hlo_surgery.passes.structure.structure import Lookup, Structure
 
 GATHER = "stablehlo.gather"
@@ -32,13 +32,13 @@ def find_ragged(structure: Structure, batch: Digit) -> None:
     structure.owners = _owners(structure, batch)
 
 
-def _is_put_back(axes: list[Digit], whole: list[Digit]) -> bool:
+def _is_put_back(axes: Digits, whole: Digits) -> bool:
     """Whether an axis at which rows are put can be one of these."""
     axis = next((axis for axis in axes if axis.size == size_of(whole)), None)
     return axis is not None and leaves([axis]) != leaves(whole) and unify([axis], whole)
 
 
-def _puts(structure: Structure, batch: Digit) -> Iterator[list[Digit]]:
+def _puts(structure: Structure, batch: Digit) -> Iterator[Digits]:
     """The axes at which rows are put, and of which nothing is known yet."""
     owners = _owners(structure, batch)
     for told in owners.values():
@@ -77,13 +77,13 @@ def _says_so_too(
     return alike and (op.name != GATHER or not may_be_nobodys(structure, owners, whole))
 
 
-def may_be_nobodys(structure: Structure, owners: Owners, digits: list[Digit]) -> bool:
+def may_be_nobodys(structure: Structure, owners: Owners, digits: Digits) -> bool:
     """Whether places along some digits may be no example's, as those at which no row is put."""
 
-    def taken(digit: Digit) -> list[Digit]:
+    def taken(digit: Digit) -> Digits:
         return [d for op in making(digit) for d in leaves(looked_up(structure, op)[0])]
 
-    def making(digit: Digit) -> list[Operation]:
+    def making(digit: Digit) -> Operations:
         return [op for op in owners.get(digit, ()) if isinstance(op, Operation)]
 
     made = closure(leaves(digits), taken)
@@ -93,15 +93,15 @@ def may_be_nobodys(structure: Structure, owners: Owners, digits: list[Digit]) ->
 def whole_and_rows(op: Operation) -> tuple[Value, Value]:
     """What a gather takes rows of, or a scatter puts some into; and these rows."""
     if op.name == GATHER:
-        return op.operands[0], op.results[0]
-    return op.results[0], op.operands[2]
+        return op.operands[0], op.result
+    return op.result, op.operands[2]
 
 
-def looked_up(structure: Structure, op: Operation) -> tuple[list[Digit], list[Digit]]:
+def looked_up(structure: Structure, op: Operation) -> tuple[Digits, Digits]:
     """Of an op that takes rows of an axis by indices, or puts some there: the digits of the axis,
     and those of the rows.
     """
-    link = structure.links[op.results[0]]
+    link = structure.links[op.result]
     lookup = link.lookup
     assert lookup is not None
     whole, rows = map(structure.of, whole_and_rows(op))

@@ -8,16 +8,15 @@ It is filled by unification (`unification.py`), and then read.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from hlo_surgery.passes.dataflow.numbers import Counters
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, unify
 
-Shape = tuple[int, ...]
 # The factors that a dimension counts by, each once; None where they do not make it up.
 Counted = tuple[int, ...] | None
 
@@ -50,12 +49,12 @@ class Link:
 
     operands: list[list[Counted]]
     results: list[list[Counted]]
-    sizes: tuple[int, ...] = ()
+    sizes: Shape = ()
     reduced: frozenset[int] = frozenset()
     blocked: frozenset[int] = frozenset()
     steps: dict[int, Digit] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
-    torn: list[Digit] = field(default_factory=list)
+    torn: Digits = field(default_factory=list)
     alike: bool = False
     lookup: Lookup | None = None
 
@@ -83,7 +82,7 @@ class Link:
                 row[dim] = None
 
 
-def align(link: Link, one: list[Digit], two: list[Digit]) -> None:
+def align(link: Link, one: Digits, two: Digits) -> None:
     """Unify what an op lays side by side, and note where it does not align."""
     if not unify(one, two):
         link.torn += [*one, *two]
@@ -98,7 +97,7 @@ def _each(shape: Shape) -> list[Counted]:
     return [(dim,) for dim in range(len(shape))]
 
 
-Dims = list[list[Digit]]
+Dims = list[Digits]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +108,7 @@ class CountedLoop:
 
     op: Operation
     trips: int
-    counters: dict[Value, npt.NDArray[Any]]
+    counters: Counters
     digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)
 
     def digit(self, order: tuple[int, ...]) -> Digit:
@@ -145,8 +144,8 @@ class Taking(NamedTuple):
 
     op: Operation
     name: str
-    operands: list[Value]
-    results: list[Value]
+    operands: Values
+    results: Values
 
 
 @dataclass
@@ -166,7 +165,7 @@ class Structure:
     ops: dict[Block, list[Taking]] = field(default_factory=dict)
     ragged: list[tuple[Digit, Value]] | None = None
     lookups: list[Operation] = field(default_factory=list)
-    others: list[list[Digit]] = field(default_factory=list)
+    others: list[Digits] = field(default_factory=list)
     owners: dict[Digit, list[Value | Operation]] = field(default_factory=dict)
 
     def of(self, value: Value) -> Dims:
@@ -188,7 +187,7 @@ class Structure:
             for mine, its in zip(own, self.dims.setdefault(other, own), strict=True):
                 unify(mine, its)
 
-    def piece(self, digits: list[Digit]) -> Piece | None:
+    def piece(self, digits: Digits) -> Piece | None:
         """The static part of a digit that a dimension is, if it is one."""
         own = leaves(digits)
         return next((p for p in self.pieces if [p.digit.root] == own), None)

@@ -31,9 +31,9 @@ from hlo_surgery.passes.dataflow.kernels import (
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.numbers import counter_values
 from hlo_surgery.passes.ir import mlir, traits
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values
 from hlo_surgery.passes.structure import places
-from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves, unify
+from hlo_surgery.passes.structure.digits import Digit, Digits, aligned_runs, leaves, unify
 from hlo_surgery.passes.structure.places import Unifying
 from hlo_surgery.passes.structure.ragged import find_ragged
 from hlo_surgery.passes.structure.structure import (
@@ -41,7 +41,6 @@ from hlo_surgery.passes.structure.structure import (
     CountedLoop,
     Dims,
     Link,
-    Shape,
     Structure,
     Taking,
 )
@@ -52,7 +51,7 @@ BY_MORE = frozenset(
     f"stablehlo.{name}" for name in ("convolution", "custom_call", "gather", "pad", "scatter")
 )
 # The digits of each factor of an op.
-Places = dict[int, list[Digit]]
+Places = dict[int, Digits]
 
 
 # The axis of arguments whose rows are the examples' by ids, and the number of the ids' argument.
@@ -62,7 +61,7 @@ Ragged = Mapping[int, tuple[int, int]]
 
 def structured(
     block: Block, batch: Mapping[int, int], size: int, ragged: Ragged | None
-) -> tuple[Structure, list[Digit]]:
+) -> tuple[Structure, Digits]:
     """The structure of main, and the digit of the examples, as it is split everywhere. `batch`: the
     examples' axis by argument; along it lie `size` examples of as many rows.
     """
@@ -150,16 +149,16 @@ def _visit_branches(known: Unifying, op: Operation) -> None:
 
 def _reshape(known: Unifying, op: Operation) -> None:
     """Runs of digits between the same places of the row-major order align, or are torn apart."""
-    if 0 in mlir.shape(op.results[0]):
+    if 0 in mlir.shape(op.result):
         return
-    torn: list[Digit] = []
-    flat = ([d for dim in known.of(v) for d in dim] for v in (op.operands[0], op.results[0]))
+    torn: Digits = []
+    flat = ([d for dim in known.of(v) for d in dim] for v in (op.operands[0], op.result))
     for one, two in aligned_runs(*flat):
         if not unify(one, two):
             torn += [*one, *two]
-    kind = op.name, op.operands[0].type, op.results[0].type
+    kind = op.name, op.operands[0].type, op.result.type
     link = Link([], [], torn=torn)
-    known.links[op.results[0]] = link if torn else known.kinds.setdefault(kind, link) or link
+    known.links[op.result] = link if torn else known.kinds.setdefault(kind, link) or link
 
 
 def _link(known: Unifying, taking: Taking) -> None:
@@ -247,13 +246,11 @@ def _matrix_rule(op: Operation) -> Rule:
     return rule_along(op, along)
 
 
-def _unify_alike(
-    known: Unifying, link: Link, operands: list[Value], results: list[Value]
-) -> list[Digit]:
+def _unify_alike(known: Unifying, link: Link, operands: Values, results: Values) -> Digits:
     """The same for an op that keeps all dimensions, whose values have one list of digits then."""
     first = next((v for v in operands if v in known.dims), operands[0])
     dims = known.of(first)
-    torn: list[Digit] = []
+    torn: Digits = []
     for value in (*operands, *results):
         other = known.dims.setdefault(value, dims)
         if other is not dims:
@@ -262,11 +259,9 @@ def _unify_alike(
     return torn
 
 
-def _unify_factors(
-    known: Unifying, link: Link, operands: list[Value], results: list[Value]
-) -> list[Digit]:
+def _unify_factors(known: Unifying, link: Link, operands: Values, results: Values) -> Digits:
     """The digits of dimensions that share a factor and do not align."""
-    torn: list[Digit] = []
+    torn: Digits = []
     places: Places = {}
     if len(results) == 1 and not any(link.operands):
         # Numbers alone, as many ops spread; what is made of them finds its digits as it is used.
@@ -291,9 +286,9 @@ def _made(shape: Sequence[int], row: list[Counted], places: Places) -> Dims:
     return found
 
 
-def _unify_row(link: Link, row: list[Counted], dims: Dims, places: Places) -> list[Digit]:
+def _unify_row(link: Link, row: list[Counted], dims: Dims, places: Places) -> Digits:
     """Those of one value; `places`: the digits of each factor so far."""
-    torn: list[Digit] = []
+    torn: Digits = []
     for own, digits in zip(row, dims, strict=True):
         if not own or not digits:
             continue

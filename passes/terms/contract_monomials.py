@@ -10,18 +10,18 @@ phi(x y) = phi(2**e x) phi(2**-e y), but for another e phi of a factor may be 0 
 the product is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays
+from hlo_surgery.passes.ir.mlir import Operation, Values
 from hlo_surgery.passes.ir.traits import precision
-from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.digits import Digits, leaves
 from hlo_surgery.passes.terms.epilogue import Phi
 from hlo_surgery.passes.terms.monomials import (
     Dims,
@@ -41,12 +41,12 @@ from hlo_surgery.passes.terms.scaling import (
 
 
 def balanced(
-    lhs: jax.Array,
-    rhs: jax.Array,
+    lhs: Array,
+    rhs: Array,
     dims: tuple[Dims, Dims],
     phi: Phi,
-    power: jax.Array | float = 0,
-) -> tuple[jax.Array, jax.Array]:
+    power: Array | float = 0,
+) -> tuple[Array, Array]:
     """The factors of a contraction, of which phi is taken; lhs times 2**power.
 
     The largest elements of both are made alike, the root of the largest product: phi of it is as
@@ -60,9 +60,7 @@ def balanced(
     zero = jnp.zeros((), lhs.dtype)
     if_zero = ~jnp.isnan(phi(zero + jnp.inf) * phi(zero))
 
-    def scaled(
-        x: jax.Array, by: jax.Array, other: jax.Array, own_dims: Dims, other_dims: Dims
-    ) -> jax.Array:
+    def scaled(x: Array, by: Array, other: Array, own_dims: Dims, other_dims: Dims) -> Array:
         made = times_power_of_two(x, laid_along(by, x, own_dims))
         # Not asked of the largest, which may be NaN.
         has_inf = magnitudes(jnp.isinf(other).astype(jnp.finfo(other.dtype).dtype), other_dims) > 0
@@ -86,25 +84,25 @@ class Contraction:
 
     monomial: Monomial
     dot: Operation
-    summed: list[Digit]
+    summed: Digits
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> Values:
         """What it is computed from: both factors, and numbers."""
         return [*self.dot.operands, *(value for value, _ in self.monomial.numbers)]
 
     @property
-    def digits(self) -> list[Digit]:
+    def digits(self) -> Digits:
         """All indices, in row-major order."""
         return leaves(chain(*self.monomial.dims))
 
     @property
-    def sides(self) -> list[list[Digit]]:
+    def sides(self) -> list[Digits]:
         """Those of both factors."""
         return [leaves(side) for side in self.monomial.sides]
 
 
-def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
+def contract(of: Contraction, operands: Arrays, dtype: np.dtype) -> Array:
     """The sum, with the digits that are left as its dimensions, in the order of the monomial.
 
     Where an operand or the result is not finite, or what was lost of a factor may count, it is
@@ -121,7 +119,7 @@ def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) ->
     return lax.cond(exact, lambda: found, lambda: _slice_by_slice(of, sides, scale).astype(dtype))
 
 
-def _number(of: Contraction, numbers: Sequence[jax.Array]) -> Scaled:
+def _number(of: Contraction, numbers: Arrays) -> Scaled:
     """The product of all numbers, and of what is behind them."""
     functions = [*(own for _, own in of.monomial.numbers), ()]
     pairs = zip(functions, numbers, strict=True)
@@ -139,9 +137,7 @@ def _powers(of: Contraction, x: Scaled) -> Scaled:
     return product_of([_applied(functions, x) for functions in of.monomial.terms])
 
 
-def _scaled_sides(
-    of: Contraction, sides: Sequence[jax.Array], scale: Scaled
-) -> tuple[list[jax.Array], jax.Array]:
+def _scaled_sides(of: Contraction, sides: Arrays, scale: Scaled) -> tuple[Arrays, Array]:
     """Both factors' terms, of which the second has no element beyond 1; and whether nothing was
     lost that counts: only a sign does where the first has none beyond 1 either.
     """
@@ -154,18 +150,18 @@ def _scaled_sides(
     return [first, other[0]], is_kept | is_small
 
 
-def _is_kept(x: jax.Array, powers: jax.Array) -> jax.Array:
+def _is_kept(x: Array, powers: Array) -> Array:
     """Whether all powers are normal numbers but those of zeros."""
     return jnp.all((x == 0) | (jnp.abs(powers) >= jnp.finfo(powers.dtype).tiny))
 
 
-def _as_one(x: jax.Array) -> Scaled:
+def _as_one(x: Array) -> Scaled:
     """An array as m * 2**e with one e, and no m beyond 1."""
     exponent = exponent_of(jnp.max(jnp.abs(x), initial=0)) + 1
     return times_power_of_two(x, -exponent), exponent
 
 
-def _contracted(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
+def _contracted(of: Contraction, arrays: Arrays) -> Array:
     numbers = {digit: number for number, digit in enumerate(of.digits)}
     kept = [number for digit, number in numbers.items() if digit not in of.summed]
     first, second = ([numbers[digit] for digit in side] for side in of.sides)
@@ -173,14 +169,14 @@ def _contracted(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
     return jnp.einsum(arrays[0], first, arrays[1], second, kept, precision=how)  # pyright: ignore
 
 
-def _slice_by_slice(of: Contraction, sides: Sequence[jax.Array], scale: Scaled) -> jax.Array:
+def _slice_by_slice(of: Contraction, sides: Arrays, scale: Scaled) -> Array:
     """The sum, which holds one slice along the largest of what is summed at a time."""
     along = max(of.summed, key=lambda digit: digit.size)
     rest = [digit for digit in of.digits if digit is not along]
     pairs = zip(sides, of.sides, strict=True)
     whole = [_aligned(x, side, [along, *rest]) for x, side in pairs]
 
-    def slice_at(number: jax.Array | int) -> jax.Array:
+    def slice_at(number: Array | int) -> Array:
         at = [number if len(x) > 1 else 0 for x in whole]
         pairs = zip(whole, at, strict=True)
         taken = [as_scaled(lax.dynamic_index_in_dim(x, i, 0, keepdims=False)) for x, i in pairs]
@@ -190,7 +186,7 @@ def _slice_by_slice(of: Contraction, sides: Sequence[jax.Array], scale: Scaled) 
     return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(i), slice_at(0))
 
 
-def _aligned(x: jax.Array, own: list[Digit], target: list[Digit]) -> jax.Array:
+def _aligned(x: Array, own: Digits, target: Digits) -> Array:
     """The array with its dimensions in the order of the target, and of size 1 where it has none."""
     ordered = x.transpose([own.index(digit) for digit in target if digit in own])
     return ordered.reshape([digit.size if digit in own else 1 for digit in target])

@@ -17,7 +17,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 from hlo_surgery.passes.ir import mlir
@@ -64,27 +64,27 @@ def convolution_by_patches(
     first = numbers.output_batch_dimension, numbers.output_feature_dimension
     order = [*numbers.output_spatial_dimensions, *first]
 
-    def by_patches(accumulator: np.dtype, image: jax.Array, window: jax.Array) -> jax.Array:
-        def of_group(image: jax.Array, window: jax.Array) -> jax.Array:
+    def by_patches(accumulator: np.dtype, image: Array, window: Array) -> Array:
+        def of_group(image: Array, window: Array) -> Array:
             factors = positions_of_convolution(op, image, window)
             along = (((0,), (0,)), ((), ()))
             return lax.dot_general(
                 *factors, along, precision(op), preferred_element_type=accumulator
             )
 
-        split = _split(image, batch, groups), _split(window, features, groups)
+        split = in_groups(image, batch, groups), in_groups(window, features, groups)
         made = jnp.moveaxis(jax.vmap(of_group, (batch, features))(*split), 0, 1)
         whole = made.reshape(*places, -1, made.shape[1] * made.shape[2])
         return whole.transpose([order.index(d) for d in range(whole.ndim)])
 
-    def by_either(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
+    def by_either(image: Array, window: Array, accumulator: np.dtype) -> Array:
         contract = partial(by_patches, accumulator)
         if window.shape[features] >= library and _suits_library(op):
             contract, lifted = custom_vmap(partial(_by_library, op, accumulator)), contract
             contract.def_vmap(partial(_lifted, lifted))
         return contract(image, window)
 
-    return with_element_types(op, by_either, result or dtype_of(op.results[0]))
+    return with_element_types(op, by_either, result or dtype_of(op.result))
 
 
 def _suits_library(op: Operation) -> bool:
@@ -95,9 +95,7 @@ def _suits_library(op: Operation) -> bool:
     return dense and several and integer(op, "batch_group_count") == 1
 
 
-def _by_library(
-    op: Operation, accumulator: np.dtype, image: jax.Array, window: jax.Array
-) -> jax.Array:
+def _by_library(op: Operation, accumulator: np.dtype, image: Array, window: Array) -> Array:
     """The convolution with its operands as XLA's library has them, features last."""
     dims, windows = conv_dimensions(op), windows_of(op)
     (batch, features, *places), (out, own, *lengths), result = dims
@@ -116,14 +114,12 @@ def _by_library(
 
 
 def _lifted(
-    function: Callable[..., jax.Array], _: int, batched: Sequence[bool], *operands: jax.Array
-) -> tuple[jax.Array, bool]:
+    function: Callable[..., Array], _: int, batched: Sequence[bool], *operands: Array
+) -> tuple[Array, bool]:
     return jax.vmap(function, [0 if each else None for each in batched])(*operands), True
 
 
-def positions_of_convolution(
-    op: Operation, image: jax.Array, window: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def positions_of_convolution(op: Operation, image: Array, window: Array) -> tuple[Array, Array]:
     """An ungrouped convolution's factors, [positions, places * batch] and [positions, features]."""
     numbers = convolution_numbers(op)
     spatial, batch = numbers.kernel_spatial_dimensions, numbers.input_batch_dimension
@@ -138,7 +134,7 @@ def positions_of_convolution(
     return _by_position(patches, behind), _by_position(second, kernel)
 
 
-def _by_position(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+def _by_position(x: Array, dims: Sequence[int]) -> Array:
     """[positions, elements], the positions along these dimensions."""
     count = math.prod(x.shape[d] for d in dims)
     return jnp.moveaxis(x, dims, range(len(dims))).reshape(count, -1)
@@ -146,7 +142,7 @@ def _by_position(x: jax.Array, dims: Sequence[int]) -> jax.Array:
 
 def windows_of(op: Operation) -> list[Window]:
     """The window's way over each spatial dimension."""
-    numbers, result = convolution_numbers(op), op.results[0]
+    numbers, result = convolution_numbers(op), op.result
     image, kernel = numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions
     count = len(image)
     return [
@@ -164,7 +160,7 @@ def windows_of(op: Operation) -> list[Window]:
     ]
 
 
-def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> jax.Array:
+def patches_under(image: Array, windows: Sequence[Window], batch: int) -> Array:
     """What lies under the window at each place, places being dimensions in front of `batch`.
 
     They are there since the contraction then needs no patches moved where the batch lies first or
@@ -183,6 +179,6 @@ def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> ja
     return patches
 
 
-def _split(x: jax.Array, dim: int, groups: int) -> jax.Array:
+def in_groups(x: Array, dim: int, groups: int) -> Array:
     """A dimension as [groups, rest]."""
     return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])

@@ -18,20 +18,20 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import is_sum
-from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
+from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat, sums_from_zero
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
-from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of
+from hlo_surgery.passes.ir.constants import Arrays, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
+from hlo_surgery.passes.ir.traits import Kind, added_results, integers, ops_of, pads
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op, single
 from hlo_surgery.passes.terms.scaling import exponent_of, times_power_of_two
 from hlo_surgery.passes.terms.steps import Axes, Given, GradientSlice, Known, Step
 
-Phi = Callable[[jax.Array], jax.Array]
+Phi = Callable[[Array], Array]
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
 
 
@@ -60,7 +60,7 @@ class Reading:
         return self.op.results[0]
 
     @property
-    def others(self) -> list[Value]:
+    def others(self) -> Values:
         """What it takes beside sums: what it scales by, or pads with."""
         return [v for i, v in enumerate(self.op.operands) if i not in self.sums]
 
@@ -80,8 +80,7 @@ class Reading:
         sizes = [math.prod(mlir.shape(v)) for v in (self.op.operands[self.sums[0]], self.made)]
         if self.does is not Does.PADS:
             return sizes[0] == sizes[1]
-        edges = ("edge_padding_low", "edge_padding_high")
-        return all(p >= 0 for name in edges for p in integers(self.op, name))
+        return all(low >= 0 and high >= 0 for low, high, _ in pads(self.op))
 
 
 def only_moves(readings: Sequence[Reading]) -> bool:
@@ -151,26 +150,26 @@ def moving(op: Operation) -> Raised | None:
     A sum over sizes of 1 only, as in a transposed broadcast, is a reshape.
     """
     if _drops_unit_dimensions(op):
-        shape = mlir.shape(op.results[0])
+        shape = mlir.shape(op.result)
         return single(lambda x, _: x.reshape(shape))
     return raise_op(op) if op.name in (*MOVES, "stablehlo.pad") else None
 
 
 def _drops_unit_dimensions(op: Operation) -> bool:
-    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+    if op.name != "stablehlo.reduce" or not sums_from_zero(op) or not all(added_results(op)):
         return False
     shape = mlir.shape(op.operands[0])
-    return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
+    return all(shape[d] == 1 for d in integers(op, "dimensions"))
 
 
-def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, jax.Array]:
+def tail_powers(sliced: GradientSlice, given: Given) -> dict[Value, Array]:
     """For each op of the tail that scales, the power of two in what it scales by.
 
     Sites take them in with their operands: what comes into the range of floats only behind the
     tail, as the gradient of a loss that was scaled, has squares that are in twice that range at the
     site.
     """
-    found: dict[Value, jax.Array] = {}
+    found: dict[Value, Array] = {}
     for step in sliced.tail:
         read = reading_of(step, sliced.made)
         if read is None or read.does is not Does.SCALES:
@@ -191,7 +190,7 @@ def moved_statistic(
     dtype: jnp.dtype,
     of_padding: Phi | None = None,
     powers: Known | None = None,
-) -> jax.Array:
+) -> Array:
     """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
 
     `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with.
@@ -199,7 +198,7 @@ def moved_statistic(
     """
     known, powers = dict(statistics), powers or {}
 
-    def behind(read: Reading, value: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
+    def behind(read: Reading, value: Array, others: Arrays) -> Array:
         match read.does:
             case Does.NEGATES:
                 return value * phi(jnp.asarray(-1, dtype))
@@ -228,7 +227,7 @@ def moved_statistic(
     return known[sliced.value]
 
 
-def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool) -> jax.Array:
+def _scaled(value: Array, scale: Array, phi: Phi, divides: bool) -> Array:
     """Times phi of the scale, in two halves, in range wherever the result is."""
     half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
     power = times_power_of_two(jnp.ones_like(scale), half)

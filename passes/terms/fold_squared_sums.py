@@ -12,12 +12,12 @@ two norms.
 
 from functools import partial
 
-import jax
+from jax import Array
 
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.ancestors import sums_from_zero
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.modules import inline_calls
 from hlo_surgery.passes.ir.traits import added_results, integers
@@ -34,7 +34,7 @@ def fold_squared_sums(module: Module) -> int:
     for op in mlir.all_operations(module):
         found = folded_reduce(op) if op.name == "stablehlo.reduce" else None
         if found is not None:
-            mlir.replace(op, splice(found.values, partial(_computed, found, op.results[0]), op))
+            mlir.replace(op, splice(found.values, partial(_computed, found, op.result), op))
             count += 1
     mlir.run_passes(module, "cse", "func.func(trivial-dce)")
     return count
@@ -42,9 +42,9 @@ def fold_squared_sums(module: Module) -> int:
 
 def folded_reduce(op: Operation) -> Contraction | None:
     """The contraction that a reduce can be; None if no sum from zero, or of no outer product."""
-    if len(op.results) != 1 or not all(added_results(op)) or not is_splat(op.operands[1], 0):
+    if not sums_from_zero(op) or not all(added_results(op)):
         return None
-    if not all(map(is_precise, [op.operands[0], *op.results])):
+    if not is_precise(op.operands[0]) or not is_precise(op.result):
         return None
     monomial = factored(op.operands[0])
     if monomial is None or monomial.dot is None:
@@ -53,5 +53,5 @@ def folded_reduce(op: Operation) -> Contraction | None:
     return Contraction(monomial, monomial.dot, summed) if summed else None
 
 
-def _computed(found: Contraction, result: Value, *operands: jax.Array) -> list[jax.Array]:
+def _computed(found: Contraction, result: Value, *operands: Array) -> Arrays:
     return [contract(found, operands, dtype_of(result)).reshape(mlir.shape(result))]

@@ -15,11 +15,11 @@ from collections.abc import Container, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
 
-from hlo_surgery.passes.axes.state import Batched, Class, is_rows, is_sum
+from hlo_surgery.passes.axes.state import Batched, Class, Classes, is_rows, is_sum
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, Operations, Value, Values, closure
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.terms.steps import (
@@ -36,7 +36,7 @@ from hlo_surgery.passes.terms.steps import (
 )
 
 
-def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis]:
+def example_axes(axes: Axes, op: Operation, known: Classes) -> list[Axis]:
     """How each operand shows the part of one example, None where it shows none; `known`: the
     operands' classes.
     """
@@ -75,17 +75,17 @@ def _along(axes: Axes, value: Value, group: Sequence[Digit]) -> PerExample | Non
 
 
 def _split_site(
-    axes: Axes, op: Operation, known: Sequence[Class], taken: Sequence[int], lost: set[Digit]
+    axes: Axes, op: Operation, known: Classes, taken: Sequence[int], lost: set[Digit]
 ) -> list[Axis]:
     """The operands of a site, of which one at least is zero for all other examples."""
     found: list[Axis] = [None] * len(known)
     for i in taken:
         if is_rows(known[i]) or lost & axes.state.digits(op.operands[i]):
             found[i] = _split(axes, op, op.operands[i], known[i], lost)
-    telling = [i for i in taken if found[i] and is_linear(op, frozenset([i]))]
+    telling = [i for i in taken if found[i] and is_linear(op, {i})]
     if not any(is_rows(known[i]) for i in telling):
         # What rows are is told by indices alone: a factor of each term is taken for the example.
-        number = next(i for i in taken if is_linear(op, frozenset([i])))
+        number = next(i for i in taken if is_linear(op, {i}))
         rows = next(c for c in known if is_rows(c))
         found[number] = _split(axes, op, op.operands[number], rows, lost)
     return found
@@ -117,7 +117,7 @@ def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: 
     return _at_step(axes, mlir.enclosing_loops(op) if op else mlir.loops_around(value), digit)
 
 
-def _at_step(axes: Axes, around: Sequence[Operation], digit: Digit) -> Place:
+def _at_step(axes: Axes, around: Operations, digit: Digit) -> Place:
     """The place that each step of a loop takes along a digit, told by a counter of the loop: the
     innermost of those around that takes it step by step, if one does.
     """
@@ -143,7 +143,7 @@ def gradient_slice(axes: Axes, output: Value) -> GradientSlice:
     It ends at sites and at values that are lifted already.
     """
 
-    def sums_of(values: Sequence[Value]) -> list[Value]:
+    def sums_of(values: Values) -> Values:
         sources = map(behind_barriers, values)
         return [v for v in sources if v not in axes.lifted and axes.sums(v)]
 
@@ -163,7 +163,7 @@ def _producer(value: Value) -> Operation:
     return op
 
 
-def _in_program_order(made: set[Value]) -> list[Operation]:
+def _in_program_order(made: set[Value]) -> Operations:
     ops = {op.results[0]: op for op in map(_producer, made)}.values()
     return sorted(ops, key=cmp_to_key(lambda x, y: -1 if cast(Any, x).is_before_in_block(y) else 1))
 

@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -32,7 +31,7 @@ from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.modules import is_annotation
 from hlo_surgery.passes.ir.traits import SUMMING, integers
-from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, unify
 from hlo_surgery.passes.terms.steps import Axis, Dims, contracted, holds_all
 
 # Beyond these a value is taken as it is: nothing that vmap makes comes near them.
@@ -54,10 +53,10 @@ class Monomial:
     """
 
     dot: Operation | None
-    sides: list[list[Digit]]
+    sides: list[Digits]
     terms: tuple[Functions, ...]
     numbers: tuple[tuple[Value, Functions], ...]
-    dims: list[list[Digit]]
+    dims: list[Digits]
 
 
 Expand = Callable[[Value], Monomial | None]
@@ -86,7 +85,7 @@ def factored(value: Value) -> Monomial | None:
 
 
 def _by_rule(op: Operation, expand: Expand) -> Monomial | None:
-    if len(op.results) != 1 or not is_precise(op.results[0]):
+    if len(op.results) != 1 or not is_precise(op.result):
         return None
     if any(0 in mlir.shape(value) for value in (*op.operands, *op.results)):
         return None
@@ -100,14 +99,14 @@ def _outer_product(op: Operation, _: Expand) -> Monomial | None:
     """A dot_general as the product of its two operands, example by example; None where it sums,
     accumulates in fewer bits, or by an algorithm of its own, or is no larger than an operand.
     """
-    kind = dtype_of(op.results[0])
+    kind = dtype_of(op.result)
     widens = all(np.can_cast(dtype_of(v), kind) and mlir.is_inexact(v) for v in op.operands)
     one, other = contracted(op).values()
     if "algorithm" in op.attributes or not widens or one.positions != 1:
         return None
     batch = _fresh(one.shape[d] for d in one.batch)
     free = [_fresh(own.shape[d] for d in own.free) for own in (one, other)]
-    sides: list[list[Digit]] = []
+    sides: list[Digits] = []
     for own, alone in zip((one, other), free, strict=True):
         by_dim = dict(zip((*own.batch, *own.free), (*batch, *alone), strict=True))
         sides.append([digit for d in sorted(by_dim) for digit in by_dim[d]])
@@ -115,7 +114,7 @@ def _outer_product(op: Operation, _: Expand) -> Monomial | None:
     return Monomial(op, sides, ((),), (), [*batch, *free[0], *free[1]]) if is_larger else None
 
 
-def _fresh(sizes: Iterable[int]) -> list[list[Digit]]:
+def _fresh(sizes: Iterable[int]) -> list[Digits]:
     return [[Digit(size)] if size != 1 else [] for size in sizes]
 
 
@@ -125,13 +124,13 @@ def _number(value: Value) -> Monomial:
 
 def _constant(op: Operation, _: Expand) -> Monomial | None:
     is_uniform = cast(Any, op.attributes["value"]).is_splat
-    return _number(op.results[0]) if is_uniform else None
+    return _number(op.result) if is_uniform else None
 
 
 def _broadcast_in_dim(op: Operation, expand: Expand) -> Monomial | None:
     """Of a number, or one that puts dimensions of size 1 beside others."""
     (source,) = op.operands
-    shape, own = mlir.shape(op.results[0]), mlir.shape(source)
+    shape, own = mlir.shape(op.result), mlir.shape(source)
     if math.prod(own) == 1:
         return _number(source)
     dims = integers(op, "broadcast_dimensions")
@@ -151,7 +150,7 @@ def _reshape(op: Operation, expand: Expand) -> Monomial | None:
     operand = expand(op.operands[0])
     if operand is None or operand.dot is None:
         return operand
-    dims = _fresh(mlir.shape(op.results[0]))
+    dims = _fresh(mlir.shape(op.result))
     suits = unify(list(itertools.chain(*operand.dims)), list(itertools.chain(*dims)))
     return replace(operand, dims=dims) if suits else None
 
@@ -225,22 +224,22 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
     return ((first.dim,), (second.dim,)) if first.is_whole and second.is_whole else None
 
 
-def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
+def magnitudes(x: Array, dims: Dims) -> Array:
     """The largest magnitude along all other dimensions, these dimensions in their order."""
     zero = jnp.zeros((), jnp.abs(x).dtype)
     return _in_order(lax.reduce(jnp.abs(x), zero, lax.max, _others(x, dims)), dims)
 
 
-def _others(x: jax.Array, dims: Dims) -> list[int]:
+def _others(x: Array, dims: Dims) -> list[int]:
     return [d for d in range(x.ndim) if d not in dims]
 
 
-def _in_order(x: jax.Array, dims: Dims) -> jax.Array:
+def _in_order(x: Array, dims: Dims) -> Array:
     kept = sorted(dims)
     return x.transpose([kept.index(d) for d in dims])
 
 
-def laid_along(values: jax.Array, x: jax.Array, dims: Dims) -> jax.Array:
+def laid_along(values: Array, x: Array, dims: Dims) -> Array:
     """Values by these dimensions, of size 1 along the others of x."""
     ordered = values.transpose([dims.index(d) for d in sorted(dims)])
     return jnp.expand_dims(ordered, _others(x, dims))

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.axes.state import is_rows
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers
 from hlo_surgery.passes.emit.rebuild import copy_before
-from hlo_surgery.passes.emit.splice import Scope, splice
+from hlo_surgery.passes.emit.splice import Scope, splice_known
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
 from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
 from hlo_surgery.passes.structure.ragged import GATHER, looked_up, whole_and_rows
 from hlo_surgery.passes.terms.steps import Axes, Known
@@ -44,7 +45,7 @@ class Along:
     first: int
     owner: Value | None
 
-    def whose(self, known: Known) -> jax.Array:
+    def whose(self, known: Known) -> Array:
         """The example of each place."""
         places = jnp.arange(self.size, dtype=jnp.int32) // self.after % self.length
         return places + self.first if self.owner is None else known[self.owner][places]
@@ -65,18 +66,18 @@ class Compared:
     puts: bool
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> Values:
         """What it rests on."""
         owners = (self.whole.owner, self.rows.owner)
         return [self.indices, *(v for v in owners if v is not None)]
 
-    def index(self, known: Known) -> jax.Array:
+    def index(self, known: Known) -> Array:
         """What each index vector takes."""
         vectors = known[self.indices]
         vectors = vectors if self.vector < vectors.ndim else vectors[..., None]
         return jnp.take(vectors, self.column, self.vector)
 
-    def sides(self, known: Known) -> tuple[jax.Array, jax.Array]:
+    def sides(self, known: Known) -> tuple[Array, Array]:
         """By index vector whose row is read, and whose the place is to which it comes."""
         index = self.index(known)
         taken = self.whole.whose(known)[jnp.clip(index, 0, self.whole.size - 1)]
@@ -84,13 +85,13 @@ class Compared:
         rows = jnp.broadcast_to(jnp.expand_dims(self.rows.whose(known), others), taken.shape)
         return (rows, taken) if self.puts else (taken, rows)
 
-    def met(self, known: Known, size: int) -> jax.Array:
+    def met(self, known: Known, size: int) -> Array:
         """Which examples meet others in it, [B]."""
         index = self.index(known)
         counts = (index >= 0) & (index < self.whole.size) if self.puts else True
         return _differ(*self.sides(known), size, counts)
 
-    def owners(self, known: Known) -> jax.Array:
+    def owners(self, known: Known) -> Array:
         """Whose the rows are that are taken; or of places at which some are put, whose these are,
         or nobody's, -1.
         """
@@ -112,16 +113,12 @@ def find_owners(axes: Axes) -> None:
         # Rows that are taken are known by any op; at a place of an axis any may put some.
         compared = [_compared(axes, op) for op in (ops[:1] if told[0].name == GATHER else ops)]
         if compared:
-            values = list(dict.fromkeys(v for each in compared for v in each.values))
-            owners = partial(_owners, compared, values)
-            last = _outermost(ops[len(compared) - 1])
-            (axes.owners[digit],) = splice(values, owners, last, last, scope=SCOPE)
+            values = (v for each in compared for v in each.values)
+            owners, last = partial(_owners, compared), _outermost(ops[len(compared) - 1])
+            (axes.owners[digit],) = splice_known(values, owners, last, last, scope=SCOPE)
 
 
-def _owners(
-    compared: Sequence[Compared], values: Sequence[Value], *arrays: jax.Array
-) -> list[jax.Array]:
-    known = dict(zip(values, arrays, strict=True))
+def _owners(compared: Sequence[Compared], known: Known) -> Arrays:
     return [reduce(jnp.maximum, [each.owners(known) for each in compared])]
 
 
@@ -132,20 +129,19 @@ def crossed(axes: Axes, block: Block) -> Value:
     same = _said_twice(axes)
     ids = [v for _, v in axes.state.structure.ragged or ()]
     told = [v for one, other in same for v in (one.owner, other.owner) if v is not None]
-    values = list(dict.fromkeys([*(v for each in compared for v in each.values), *ids, *told]))
+    values = [*(v for each in compared for v in each.values), *ids, *told]
 
-    def found(*arrays: jax.Array) -> list[jax.Array]:
-        known = dict(zip(values, arrays, strict=True))
+    def found(known: Known) -> Arrays:
         met = [each.met(known, axes.size) for each in compared]
         met += [_differ(one.whose(known), other.whose(known), axes.size) for one, other in same]
         none = [jnp.any((known[v] < 0) | (known[v] >= axes.size)) for v in ids]
         return [reduce(jnp.logical_or, [*met, *none], jnp.zeros(axes.size, bool))]
 
-    (made,) = splice(values, found, mlir.return_operation(block), scope=SCOPE)
+    (made,) = splice_known(values, found, mlir.return_operation(block), scope=SCOPE)
     return made
 
 
-def _differ(source: jax.Array, place: jax.Array, size: int, counts: Any = True) -> jax.Array:
+def _differ(source: Array, place: Array, size: int, counts: Any = True) -> Array:
     """Which examples read others' rows, or are read, [B]. A row that is nobody's is a constant; who
     reads what is put at nobody's place is not known, so that it may be anybody.
     """
@@ -158,7 +154,7 @@ def _differ(source: jax.Array, place: jax.Array, size: int, counts: Any = True) 
 def _makes_rows(axes: Axes, op: Operation) -> bool:
     """Whether an op makes examples' own of rows of a ragged axis."""
     held = axes.state.batch_digits(looked_up(axes.state.structure, op)[0])
-    return bool(held) and is_rows(axes.state.of(op.results[0]))
+    return bool(held) and is_rows(axes.state.of(op.result))
 
 
 def _said_twice(axes: Axes) -> list[tuple[Along, Along]]:
@@ -175,7 +171,7 @@ def _said_twice(axes: Axes) -> list[tuple[Along, Along]]:
 
 def _compared(axes: Axes, op: Operation) -> Compared:
     """What an op takes rows of, and where they lie."""
-    lookup = axes.state.structure.links[op.results[0]].lookup
+    lookup = axes.state.structure.links[op.result].lookup
     assert lookup is not None
     taken, moved = whole_and_rows(op)
     (along,) = _places(axes, taken)
@@ -229,5 +225,5 @@ def outside(value: Value, before: Operation) -> Value | None:
     operands = [outside(v, before) for v in op.operands]
     if len(op.regions) or any(v is None for v in operands):
         return None
-    copied = copy_before(op, cast(list[Value], operands), before, SCOPE)
+    copied = copy_before(op, cast(Values, operands), before, SCOPE)
     return copied.results[mlir.results(op).index(value)]

@@ -14,10 +14,10 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 # A number as m and e; m is near 1, or is 0, inf or NaN.
-Scaled = tuple[jax.Array, jax.Array]
+Scaled = tuple[Array, Array]
 
 # An exponent below that of any number: that of zero, so that it is never the largest of several.
 LOWEST = -1e5
@@ -28,7 +28,7 @@ traced_once = partial(jax.jit, inline=True)
 
 
 @partial(traced_once, static_argnames="of_zero")
-def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
+def exponent_of(magnitude: Array, of_zero: float = 0) -> Array:
     """The exponent of positive numbers, give or take one; `of_zero` of what is no normal number, 0
     of inf and NaN.
 
@@ -43,7 +43,7 @@ def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
 
 
 @partial(traced_once, static_argnames="parts")
-def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax.Array:
+def times_power_of_two(x: Array, exponent: Array, parts: int = 2) -> Array:
     """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent. In
     float32 exponents beyond 120 a part count as 120.
 
@@ -61,13 +61,13 @@ def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax
     return x * _power_of_two(exponent - part * (parts - 1)).astype(x.dtype)
 
 
-def _power_of_two(exponent: jax.Array) -> jax.Array:
+def _power_of_two(exponent: Array) -> Array:
     """2**e without exp2's own rounding: it is off by less than the dropped half power."""
     return lax.reduce_precision(jnp.exp2(exponent), int(jnp.finfo(exponent.dtype).nexp), 0)
 
 
 @traced_once
-def as_scaled(x: jax.Array) -> Scaled:
+def as_scaled(x: Array) -> Scaled:
     """Each number as m and e, which is LOWEST for zero."""
     exponent = exponent_of(jnp.abs(x), LOWEST)
     return times_power_of_two(x, -exponent), exponent
@@ -85,7 +85,7 @@ def inverse_of(number: Scaled) -> Scaled:
 
 
 @traced_once
-def from_scaled(number: Scaled) -> jax.Array:
+def from_scaled(number: Scaled) -> Array:
     """m * 2**e as one number: inf or 0 only where that is."""
     mantissa, exponent = number
     return times_power_of_two(mantissa, exponent, parts=4)
@@ -97,11 +97,11 @@ FEW = 1 << 14
 
 
 def norms_of_rows(
-    x: jax.Array,
+    x: Array,
     ord: float = 2,
     branches: bool = True,
-    otherwise: Callable[[], jax.Array] | None = None,
-) -> jax.Array:
+    otherwise: Callable[[], Array] | None = None,
+) -> Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
 
     `branches`: whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the
@@ -128,7 +128,7 @@ def norms_of_rows(
     return lax.cond(_in_range(powers, count), lambda: _root(powers, ord), of_x)
 
 
-def _in_range(powers: jax.Array, terms: int) -> jax.Array:
+def _in_range(powers: Array, terms: int) -> Array:
     """Whether no sum has overflowed, nor is so small that terms of it may have underflowed."""
     limits = jnp.finfo(powers.dtype)
     return jnp.all(
@@ -137,7 +137,7 @@ def _in_range(powers: jax.Array, terms: int) -> jax.Array:
 
 
 @partial(traced_once, static_argnames=("dim", "ord"))
-def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
+def scaled_norms(x: Array, dim: int, ord: float = 2) -> Scaled:
     """Norms over all dimensions but one, as m * 2**e; with no reshape, XLA copies nothing."""
     others = [d for d in range(x.ndim) if d != dim]
     magnitude = jnp.abs(x)
@@ -153,20 +153,20 @@ def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     ), exponent
 
 
-def _powers_of(x: jax.Array, ord: float) -> jax.Array:
+def _powers_of(x: Array, ord: float) -> Array:
     """|x|**ord; squares take no |x|, which would be written out for the second way to share."""
     squared = ord == 2 and not jnp.iscomplexobj(x)
     return lax.square(x) if squared else _power(jnp.abs(x), ord)
 
 
-def _power(x: jax.Array, ord: float) -> jax.Array:
+def _power(x: Array, ord: float) -> Array:
     return lax.square(x) if ord == 2 else x**ord
 
 
-def _root(x: jax.Array, ord: float) -> jax.Array:
+def _root(x: Array, ord: float) -> Array:
     return lax.sqrt(x) if ord == 2 else x ** (1 / ord)
 
 
-def joint_norm(norms: Sequence[jax.Array], ord: float = 2) -> jax.Array:
+def joint_norm(norms: Sequence[Array], ord: float = 2) -> Array:
     """The norm of several arrays together, from the norm of each: [B] from each [B]."""
     return norms_of_rows(jnp.stack(norms, 1), ord)

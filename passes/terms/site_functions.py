@@ -30,13 +30,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
-from hlo_surgery.passes.dataflow.ancestors import is_splat
+from hlo_surgery.passes.dataflow.ancestors import sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import added_results, integers
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
@@ -74,9 +74,9 @@ class Onto:
         return (self.other, *self.scatter.inputs[1:])
 
     @property
-    def replaced(self) -> list[Value]:
+    def replaced(self) -> Values:
         """What is no longer made."""
-        return [step.op.results[0] for step in (self.scatter, *self.moves)]
+        return [step.op.result for step in (self.scatter, *self.moves)]
 
 
 def turned_sites(steps: Sequence[Step]) -> dict[Value, Operation]:
@@ -85,7 +85,7 @@ def turned_sites(steps: Sequence[Step]) -> dict[Value, Operation]:
     across what is contracted, once for each use and step of a loop.
     """
     dots = [step.op for step in steps if step.is_site and step.op.name == DOT]
-    sites = {op.results[0]: op for op in dots if raise_op(op)}
+    sites = {op.result: op for op in dots if raise_op(op)}
     uses = _uses(steps)
     return {
         made: step.op
@@ -103,7 +103,7 @@ def _uses(steps: Sequence[Step]) -> Counter[Value]:
 
 def _turned_order(site: Operation) -> list[int]:
     left = contracted(site)[0]
-    kept, end = len(left.batch), len(mlir.shape(site.results[0]))
+    kept, end = len(left.batch), len(mlir.shape(site.result))
     first = kept + len(left.free)
     return [*range(kept), *range(first, end), *range(kept, first)]
 
@@ -113,7 +113,7 @@ def scatters_onto(steps: Sequence[Step]) -> dict[Value, Onto]:
     makers = {step.op.results[0]: step for step in steps}
     uses = _uses(steps)
     adds = [step for step in steps if step.op.name == "stablehlo.add"]
-    found = {step.op.results[0]: _scattered(step, makers, uses) for step in adds}
+    found = {step.op.result: _scattered(step, makers, uses) for step in adds}
     return {value: onto for value, onto in found.items() if onto is not None}
 
 
@@ -139,14 +139,14 @@ def _behind(key: Input, makers: dict[Value, Step], uses: Counter[Value]) -> list
 
 
 def _adds_to_zeros(op: Operation) -> bool:
-    if op.name != "stablehlo.scatter" or len(op.results) != 1:
+    if op.name != "stablehlo.scatter" or not sums_from_zero(op):
         return False
-    return is_splat(op.operands[0], 0) and all(added_results(op)) and raise_op(op) is not None
+    return all(added_results(op)) and raise_op(op) is not None
 
 
 def _widens(steps: Sequence[Step]) -> bool:
     """Whether nothing is rounded on the way: the sum may be taken in its result's type."""
-    dtypes = [dtype_of(step.op.results[0]) for step in steps]
+    dtypes = [dtype_of(step.op.result) for step in steps]
     return all(np.can_cast(one, other) for one, other in pairwise(dtypes))
 
 
@@ -160,7 +160,7 @@ def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
     add = scatter(onto.scatter.op, dtype)
     assert add is not None
 
-    def added(other: jax.Array, indices: jax.Array, updates: jax.Array) -> tuple[jax.Array, ...]:
+    def added(other: Array, indices: Array, updates: Array) -> Arrays:
         for order in reversed(orders):
             other = lax.transpose(other, [order.index(d) for d in range(len(order))])
         (total,) = add(other, indices, updates)
@@ -171,7 +171,7 @@ def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
     return added
 
 
-def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.Array:
+def exposed_split(x: Array, split: Split, known: Known, count: Any) -> Array:
     """[B, *operand of one example], `count` times where the op that takes it sums no rows."""
     front = len(split.places)
     own = x[(None,) * front]
@@ -198,14 +198,12 @@ def _left(place: Place, moved: Sequence[Place]) -> Place:
     return replace(place, axis=axis)
 
 
-def _exposed(
-    x: jax.Array, number: int, front: int, place: Place, spread: bool, known: Known
-) -> jax.Array:
+def _exposed(x: Array, number: int, front: int, place: Place, spread: bool, known: Known) -> Array:
     if place.axis is None:
         at = _current(place, known)
         return x if at is None else _unless(x, _counted(x, number, place.size) == at)
     dim, axis = place.axis.dim + front, place.axis
-    split = _apart(x, dim, place.length, axis)
+    split = apart(x, dim, place.length, axis)
     if spread or place.owner is not None:
         rows = _counted(split, dim + 1, place.length) + jnp.int32(place.first)
         rows = rows if place.owner is None else known[place.owner][rows]
@@ -219,22 +217,22 @@ def _exposed(
     return jnp.pad(left, padding)
 
 
-def _apart(x: jax.Array, dim: int, length: int, axis: PerExample) -> jax.Array:
+def apart(x: Array, dim: int, length: int, axis: PerExample) -> Array:
     """A dimension as three, the places of a digit in the middle."""
     return x.reshape(*x.shape[:dim], axis.before, length, axis.after, *x.shape[dim + 1 :])
 
 
-def _counted(x: jax.Array, dim: int, size: int) -> jax.Array:
+def _counted(x: Array, dim: int, size: int) -> Array:
     """0, 1, 2.. along a dimension, of size 1 along the others of x."""
     others = [d for d in range(x.ndim) if d != dim]
     return jnp.expand_dims(jnp.arange(size, dtype=jnp.int32), others)
 
 
-def _unless(x: jax.Array, kept: jax.Array) -> jax.Array:
+def _unless(x: Array, kept: Array) -> Array:
     return jnp.where(kept, x, jnp.zeros_like(x))
 
 
-def _current(place: Place, known: Known) -> jax.Array | int | None:
+def _current(place: Place, known: Known) -> Array | int | None:
     """The place along a digit that the step at hand, or the program, takes; None where all do."""
     if place.step is None:
         return place.at
@@ -246,13 +244,13 @@ def _current(place: Place, known: Known) -> jax.Array | int | None:
     return step if place.table == steps else jnp.asarray(place.table)[step]
 
 
-def laid_along_split(weights: jax.Array, split: Split, known: Known, x: jax.Array) -> jax.Array:
+def laid_along_split(weights: Array, split: Split, known: Known, x: Array) -> Array:
     """Numbers of the examples, [B], along the dimensions of an operand that hold them."""
     by_digit = weights.reshape([place.size for place in split.places])
     return by_digit[tuple(_places_along(place, known, x) for place in split.places)]
 
 
-def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
+def _places_along(place: Place, known: Known, x: Array) -> Array | int:
     """The place along a digit that each element of x is at, of size 1 along other dimensions."""
     if place.axis is None:
         at = _current(place, known)
@@ -289,17 +287,17 @@ def _rows(axis: Axis, width: int) -> Axis:
     return Rows(axis.places[0], width) if isinstance(axis, Split) else axis
 
 
-def rows_in_order(x: jax.Array, rows: Rows, known: Known) -> jax.Array:
+def rows_in_order(x: Array, rows: Rows, known: Known) -> Array:
     """[.., before, rows, after, ..]."""
     place, axis = rows.place, rows.place.axis
     assert place.owner is not None
     assert axis is not None
     order = jnp.argsort(known[place.owner][place.first : place.first + place.length])
-    apart = _apart(x, axis.dim, place.length, axis)
-    return jnp.take(apart, order, axis.dim + 1, mode="clip")
+    parted = apart(x, axis.dim, place.length, axis)
+    return jnp.take(parted, order, axis.dim + 1, mode="clip")
 
 
-def ends_in_order(owners: jax.Array, ends: Ends) -> jax.Array:
+def ends_in_order(owners: Array, ends: Ends) -> Array:
     """[B, 2]: where each example's rows begin and end."""
     ordered = jnp.sort(owners[ends.first : ends.first + ends.length])
     places = jnp.searchsorted(ordered, jnp.arange(ends.size + 1)).astype(jnp.int32)
@@ -311,14 +309,14 @@ def by_windows(site: Step, function: Raised) -> Raised:
     axes = [axis for _, axis in site.inputs]
     width = next(axis.width for axis in axes if isinstance(axis, Rows))
 
-    def summed(*operands: jax.Array) -> tuple[jax.Array, ...]:
+    def summed(*operands: Array) -> Arrays:
         begin, end = operands[-1]
         pairs = list(zip(operands[:-1], axes, strict=False))
 
-        def window(start: jax.Array) -> tuple[jax.Array, ...]:
+        def window(start: Array) -> Arrays:
             return function(*(_window(x, axis, start, end) for x, axis in pairs))
 
-        def go_on(state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        def go_on(state: tuple[Array, Any]) -> tuple[Array, Any]:
             start, sums = state
             return start + width, [s + x for s, x in zip(sums, window(start), strict=True)]
 
@@ -330,7 +328,7 @@ def by_windows(site: Step, function: Raised) -> Raised:
     return summed
 
 
-def _window(x: jax.Array, axis: Axis, start: jax.Array, end: jax.Array) -> jax.Array:
+def _window(x: Array, axis: Axis, start: Array, end: Array) -> Array:
     """Rows from `start` on, and not from `end` on; others are zero."""
     if not isinstance(axis, Rows):
         return x

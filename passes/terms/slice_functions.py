@@ -23,14 +23,14 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import added_results, initial_operands, integer
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
@@ -40,6 +40,7 @@ from hlo_surgery.passes.terms.epilogue import moving
 from hlo_surgery.passes.terms.gradient_slices import adds_offset
 from hlo_surgery.passes.terms.site_functions import (
     Onto,
+    apart,
     by_windows,
     ends_in_order,
     exposed_split,
@@ -104,15 +105,15 @@ def narrowest(sliced: GradientSlice) -> np.dtype:
 def raise_wide(step: Step) -> Raised | None:
     """A step that returns at least float32; None where a slice of it is not widenable."""
     op = step.op
-    if len(op.results) != 1 or not mlir.is_inexact(op.results[0]) or mlir.is_complex(op.results[0]):
+    if len(op.results) != 1 or not mlir.is_inexact(op.result) or mlir.is_complex(op.result):
         return None
     if step.is_site:
         sums = SUMS.get(op.name)
-        return sums(op, wide_dtype(dtype_of(op.results[0]))) if sums else None
+        return sums(op, wide_dtype(dtype_of(op.result))) if sums else None
     if op.name == "stablehlo.add":
         return single(_added)
     if op.name == "stablehlo.convert":
-        return single(partial(_converted, wide_dtype(dtype_of(op.results[0]))))
+        return single(partial(_converted, wide_dtype(dtype_of(op.result))))
     return moving(op) if op.name not in ("stablehlo.slice", "stablehlo.pad") else None
 
 
@@ -123,11 +124,11 @@ def ruled(op: Operation, function: Raised | None) -> Raised:
     return function
 
 
-def _added(x: jax.Array, y: jax.Array) -> jax.Array:
+def _added(x: Array, y: Array) -> Array:
     return widened(x) + widened(y)
 
 
-def _converted(dtype: np.dtype, x: jax.Array) -> jax.Array:
+def _converted(dtype: np.dtype, x: Array) -> Array:
     return lax.convert_element_type(x, max(x.dtype, dtype, key=lambda d: d.itemsize))
 
 
@@ -148,7 +149,7 @@ class SliceFunction:
     count: Value | None = None
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> Values:
         """The values of the module that the inputs are made of."""
         found = [value for value, _ in self.inputs]
         places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
@@ -185,7 +186,7 @@ def slice_function(
     added: list[Input] = [] if count is None else [(count, None)]
     inputs = tuple(dict.fromkeys([*sliced.inputs, *added]))
 
-    def of_one(*operands: jax.Array) -> jax.Array:
+    def of_one(*operands: Array) -> Array:
         given = dict(zip(inputs, operands, strict=True))
         total = size if count is None else given[count, None]
         known, without = _run(calls, given, total)
@@ -204,16 +205,14 @@ class _Call:
     """
 
     inputs: tuple[Input, ...]
-    results: Sequence[Value]
+    results: Values
     made: Raised
     is_late: bool = False
 
 
-def _run(
-    calls: Sequence[_Call], given: Given, total: Any
-) -> tuple[dict[Value, jax.Array], set[Value]]:
+def _run(calls: Sequence[_Call], given: Given, total: Any) -> tuple[dict[Value, Array], set[Value]]:
     """What all calls make, and which of it is without B."""
-    known: dict[Value, jax.Array] = {}
+    known: dict[Value, Array] = {}
     without: set[Value] = set()
     for call in calls:
         sums = {key[0] for key in call.inputs if is_made(key, known)}
@@ -232,7 +231,7 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     """The steps of a slice in order, scatters where what they are added to is known."""
     onto, turned = scatters_onto(sliced.steps), turned_sites(sliced.steps)
     replaced = {value for each in onto.values() for value in each.replaced}
-    replaced |= {op.results[0] for op in turned.values()}
+    replaced |= {op.result for op in turned.values()}
     left = [(step, step.op.results[0]) for step in sliced.steps]
     return [
         _scattering(step, onto[made], how)
@@ -258,11 +257,11 @@ def _calling(
 
 
 def _made_in(step: Step, how: Contracting) -> np.dtype:
-    dtype = dtype_of(step.op.results[0])
+    dtype = dtype_of(step.op.result)
     return wide_dtype(dtype) if how.wide else dtype
 
 
-def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
+def _from_wide(raised: Raised, *operands: Array) -> Arrays:
     return raised(*map(widened, operands))
 
 
@@ -271,18 +270,16 @@ def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
     dtype = _made_in(step, how)
     scatter = scatter_onto(onto, dtype)
 
-    def made(
-        size: Any, other: jax.Array, indices: jax.Array, updates: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def made(size: Any, other: Array, indices: Array, updates: Array) -> Arrays:
         updates = updates.astype(dtype)
         return scatter(other, indices, _scaled(updates, size) if onto.scatter.is_site else updates)
 
     return _Call(onto.inputs, mlir.results(step.op), made)
 
 
-def _scaled(x: jax.Array, factor: Any) -> jax.Array:
+def _scaled(x: Array, factor: Any) -> Array:
     """x times a number, rounded once."""
-    return (widened(x) * factor).astype(x.dtype) if isinstance(factor, jax.Array) else x * factor
+    return (widened(x) * factor).astype(x.dtype) if isinstance(factor, Array) else x * factor
 
 
 def _raised(step: Step, how: Contracting, is_turned: bool) -> Raised | None:
@@ -299,13 +296,11 @@ def _raised(step: Step, how: Contracting, is_turned: bool) -> Raised | None:
     return partial(_from_wide, raised) if raised and from_wide else raised
 
 
-def _beside(function: Raised, _: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+def _beside(function: Raised, _: Any, *operands: Array) -> Arrays:
     return function(*operands)
 
 
-def _contributions(
-    site: Step, function: Raised, size: Any, *operands: jax.Array
-) -> tuple[jax.Array, ...]:
+def _contributions(site: Step, function: Raised, size: Any, *operands: Array) -> Arrays:
     """B * M_b, on top of what the site adds the examples to."""
     initial = initial_operands(site.op)
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
@@ -316,26 +311,23 @@ def _contributions(
     return tuple(made)
 
 
-def exposed_examples(function: SliceFunction, known: Known, size: int) -> list[jax.Array]:
+def exposed_examples(function: SliceFunction, known: Known, size: int) -> Arrays:
     """The function's inputs, each with its own example dimension, where it has any."""
     count = size if function.count is None else known[function.count]
 
-    def exposed(x: jax.Array, axis: Axis) -> jax.Array:
+    def exposed(x: Array, axis: Axis) -> Array:
         if isinstance(axis, Split):
             return exposed_split(x, axis, known, count)
         if isinstance(axis, Rows):
             return rows_in_order(x, axis, known)
         if isinstance(axis, Ends):
             return ends_in_order(x, axis)
-        if not isinstance(axis, PerExample):
-            return x
-        split = (axis.before, size, axis.after)
-        return lax.reshape(x, (*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :]))
+        return apart(x, axis.dim, size, axis) if isinstance(axis, PerExample) else x
 
     return [exposed(known[value], axis) for value, axis in function.inputs]
 
 
-def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
+def _merge_example(x: Array, axis: Axis) -> Array:
     """One example of an input as the function takes it: [before, after] as one dimension."""
     if not isinstance(axis, PerExample):
         return x
@@ -366,7 +358,7 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
     """Several functions' gradients as one function's list; a shared operand is taken once."""
     inputs = tuple(dict.fromkeys(key for function in functions for key in function.inputs))
 
-    def of_one(*operands: jax.Array) -> list[jax.Array]:
+    def of_one(*operands: Array) -> Arrays:
         given = dict(zip(inputs, operands, strict=True))
         return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
 

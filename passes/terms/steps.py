@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import jax
+from jax import Array
 
 from hlo_surgery.passes.axes.state import (
     Batched,
     Class,
+    Classes,
     Mixed,
     State,
     is_sum,
@@ -33,7 +34,7 @@ from hlo_surgery.passes.axes.state import (
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import convolution_numbers, dot_numbers, integers, scatter_numbers
 from hlo_surgery.passes.structure.digits import Digit
 
@@ -126,7 +127,7 @@ class Axes:
         """The class of a value."""
         return self._here(value, self.state.of(value))
 
-    def at(self, op: Operation) -> list[Class]:
+    def at(self, op: Operation) -> Classes:
         """An op's operands' classes as it took them: a sum may be a constant to one op alone."""
         return [self._here(v, c) for v, c in zip(op.operands, self.state.at(op), strict=True)]
 
@@ -137,7 +138,7 @@ class Axes:
         others = {*self.state.digits(value), *known.summed, *known.at}
         return known if others.isdisjoint(self.around) else ELSEWHERE
 
-    def summed(self, value: Value) -> list[Value]:
+    def summed(self, value: Value) -> Values:
         """What was taken as sums over the examples by the op that makes a value; of what loops and
         branches make, or are given, nothing.
         """
@@ -232,8 +233,8 @@ LIFTED, HELD = Lifted(), Held()
 Axis = PerExample | Lifted | Split | Held | Rows | Ends | None
 Input = tuple[Value, Axis]
 # Arrays of values of the module, and of what a slice takes.
-Known = Mapping[Value, jax.Array]
-Given = Mapping[Input, jax.Array]
+Known = Mapping[Value, Array]
+Given = Mapping[Input, Array]
 
 
 def holds_all(axis: Axis) -> bool:

@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hlo_surgery.passes.dataflow.ancestors import copied_from, is_splat
+from hlo_surgery.passes.dataflow.ancestors import copied_from, sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.emit.splice import HOISTED_STACK, scope_of
 from hlo_surgery.passes.ir import mlir
@@ -33,9 +33,9 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import (
     added_results,
     convolution_numbers,
-    initial_operands,
     integer,
     integers,
+    pads,
     scatter_numbers,
 )
 from hlo_surgery.passes.raising.raise_op import raise_op
@@ -72,7 +72,7 @@ class Einsum:
     @property
     def shape(self) -> Sequence[int]:
         """What the site makes."""
-        return mlir.shape(self.site.op.results[0])
+        return mlir.shape(self.site.op.result)
 
     @property
     def sizes(self) -> list[int]:
@@ -154,14 +154,14 @@ def _begun(site: Step) -> list[Einsum] | None:
     """A site, if one example's share is a sum over positions of outer products, on top of zeros."""
     op = site.op
     whole = all(axis is None or isinstance(axis, PerExample) for _, axis in site.inputs)
-    alone = len(op.results) == 1 and all(is_splat(op.operands[i], 0) for i in initial_operands(op))
-    labels = _labels(op) if whole and alone and raise_op(op) is not None else None
+    alone = whole and sums_from_zero(op) and raise_op(op) is not None
+    labels = _labels(op) if alone else None
     return None if labels is None else [Einsum(site, labels, tuple(range(len(labels))))]
 
 
 def _labels(op: Operation) -> str | None:
     """None where what it sums are no outer products."""
-    rank = range(len(mlir.shape(op.results[0])))
+    rank = range(len(mlir.shape(op.result)))
     match op.name:
         case "stablehlo.dot_general":
             left, right = contracted(op).values()
@@ -234,11 +234,11 @@ def _source_dims(op: Operation) -> Dims | None:
         return integers(op, "permutation")
     if op.name == "stablehlo.broadcast_in_dim":
         places = integers(op, "broadcast_dimensions")
-        after = range(len(mlir.shape(op.results[0])))
+        after = range(len(mlir.shape(op.result)))
         return tuple(places.index(d) if d in places else ADDED for d in after)
     if op.name not in ("stablehlo.reduce", "stablehlo.reshape"):
         return None
-    before, after = (mlir.shape(v) for v in (op.operands[0], op.results[0]))
+    before, after = (mlir.shape(v) for v in (op.operands[0], op.result))
     sources: list[int] = []
     left = list(range(len(before)))
     for size in after:
@@ -251,9 +251,6 @@ def _source_dims(op: Operation) -> Dims | None:
         else:
             return None
     return tuple(sources)
-
-
-PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 
 
 @dataclass(frozen=True)
@@ -345,8 +342,9 @@ def _in_order(e: Einsum, left: Dims, right: Dims) -> bool:
 def _of_part(e: Einsum, pad: Operation) -> Sides | None:
     """Of some rows of a parameter that are added as they are, the others being unused."""
     sides = sides_of(replace(e, pad=None))
-    low, high, between = (integers(pad, name) for name in PADDINGS)
-    padded = [axis for axis, amounts in enumerate(zip(low, high, strict=True)) if any(amounts)]
-    if sides is None or not sides.each_row or any(between) or padded != [*sides.left]:
+    amounts = pads(pad)
+    padded = [axis for axis, own in enumerate(amounts) if any(own)]
+    between = any(own[2] for own in amounts)
+    if sides is None or not sides.each_row or between or padded != [*sides.left]:
         return None
-    return replace(sides, unused=low[sides.left[0]])
+    return replace(sides, unused=amounts[padded[0]][0])

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.axes.state import is_rows
 from hlo_surgery.passes.dataflow.ancestors import PASSING, copied_from, ties
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, wide_dtype, widened
-from hlo_surgery.passes.ir.mlir import Operation, Value, closure
+from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure
 from hlo_surgery.passes.ir.traits import convolution_numbers, is_linear, scatter_numbers
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import WORD, Predicted
@@ -84,7 +84,7 @@ def _maker(axes: Axes, value: Value) -> Operation | None:
     return own[0] if own and len(own) == len(makers) else None
 
 
-def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
+def _made_of(axes: Axes, value: Value) -> Values:
     """The examples' values that a value is, moved, scaled and added up; none where it is more."""
     op = mlir.defining_operation(value)
     if op is None or op.name in PASSING:
@@ -95,14 +95,14 @@ def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
     if op.name in SCALES:
         scaled = [v for v in owned if math.prod(mlir.shape(copied_from(v))) > axes.size]
         return scaled if len(scaled) == 1 else []
-    return owned if op.name == "stablehlo.select" or is_linear(op, frozenset([0])) else []
+    return owned if op.name == "stablehlo.select" or is_linear(op, {0}) else []
 
 
 def _is_owned(axes: Axes, value: Value) -> bool:
     return is_rows(axes.of(value))
 
 
-Factors = tuple[jax.Array, jax.Array]
+Factors = tuple[Array, Array]
 
 
 def positions_of(task: Task) -> int:
@@ -120,7 +120,7 @@ def factors_of(task: Task, known: Known) -> list[Factors]:
     """Both factors of each einsum, in at least float32."""
     function, real = task.function, task.examples.flags(known)
 
-    def of_one(*operands: jax.Array) -> list[Factors]:
+    def of_one(*operands: Array) -> list[Factors]:
         given = dict(zip(function.inputs, operands, strict=True))
         return [FACTORS[e.kind](e, given) for e in task.einsums]
 
@@ -128,7 +128,7 @@ def factors_of(task: Task, known: Known) -> list[Factors]:
     return found if real is None else jax.tree.map(partial(_of_real, real), found)
 
 
-def _of_real(real: jax.Array, x: jax.Array) -> jax.Array:
+def _of_real(real: Array, x: Array) -> Array:
     nothing = jnp.full_like(x, -1 if x.ndim == 2 else 0)
     return jnp.where(jnp.expand_dims(real, range(1, x.ndim)), x, nothing)
 
@@ -164,7 +164,7 @@ def _rows(e: Einsum, given: Given) -> Factors:
     return rows, jnp.where((rows >= 0)[:, None], dense, jnp.zeros_like(dense))
 
 
-def _row_numbers(e: Einsum, indices: jax.Array) -> jax.Array:
+def _row_numbers(e: Einsum, indices: Array) -> Array:
     """[positions]: the row of each, counted in the output's order; -1 where there is none."""
     numbers = scatter_numbers(e.site.op)
     scattered, along = list(numbers.scattered_dims_to_operand_dims), numbers.index_vector_dim
@@ -189,7 +189,7 @@ FACTORS: dict[str, Callable[[Einsum, Given], Factors]] = {
 }
 
 
-def _laid_out(e: Einsum, number: int, label: str, given: Given) -> jax.Array:
+def _laid_out(e: Einsum, number: int, label: str, given: Given) -> Array:
     """An operand as [g, positions, free]."""
     x, own = given[e.site.inputs[number]], contracted(e.site.op)[number]
     batch, free = _ordered(e, "g", own.batch), _ordered(e, label, own.free)
@@ -214,7 +214,7 @@ def scale_of(e: Einsum, known: Known, factor: Any) -> Scaled:
     return product_of(numbers)
 
 
-def scaled_by(x: jax.Array, e: Einsum, known: Known, factor: Any) -> jax.Array:
+def scaled_by(x: Array, e: Einsum, known: Known, factor: Any) -> Array:
     """What lies at a site, as it comes out at the end."""
     scaled = x * (-factor if e.negated else factor)
     for value, divides in e.scales:
@@ -228,8 +228,8 @@ class Share(NamedTuple):
     if 0.
     """
 
-    first: jax.Array
-    second: jax.Array
+    first: Array
+    second: Array
     scale: Scaled
 
 
@@ -258,7 +258,7 @@ def is_narrow(e: Einsum) -> bool:
 
 
 @traced_once
-def _scaled(first: jax.Array, second: jax.Array) -> Share:
+def _scaled(first: Array, second: Array) -> Share:
     """Factors with elements of at most about 1, and their scale: no square overflows, and none that
     counts underflows.
 
@@ -275,15 +275,15 @@ def _scaled(first: jax.Array, second: jax.Array) -> Share:
     )
 
 
-def _exponents(x: jax.Array) -> jax.Array:
+def _exponents(x: Array) -> Array:
     return exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST)
 
 
-def _over(x: jax.Array, exponent: jax.Array) -> jax.Array:
+def _over(x: Array, exponent: Array) -> Array:
     return times_power_of_two(x, jnp.where(exponent < LOWEST / 2, 0, -exponent))
 
 
-def inner(one: jax.Array, other: jax.Array) -> jax.Array:
+def inner(one: Array, other: Array) -> Array:
     """Inner products of two factors' elements, [B, g, positions of one, positions of other]."""
     if one.ndim < other.ndim:
         return jnp.swapaxes(inner(other, one), 2, 3)
@@ -296,7 +296,7 @@ def inner(one: jax.Array, other: jax.Array) -> jax.Array:
     return (exists & (one[:, None, :, None] == other[:, None, None])).astype(jnp.float32)
 
 
-def _contracted(one: jax.Array, other: jax.Array) -> jax.Array:
+def _contracted(one: Array, other: Array) -> Array:
     """Every term and sum in at least float32. Matrix units multiply bfloat16 so in one pass."""
     if one.shape[2] == other.shape[2] == 1:
         # A sum that is fused with what makes its terms, where a contraction would need them in
@@ -311,7 +311,7 @@ def _contracted(one: jax.Array, other: jax.Array) -> jax.Array:
     )
 
 
-def sum_at(rows: jax.Array, x: jax.Array, length: int) -> jax.Array:
+def sum_at(rows: Array, x: Array, length: int) -> Array:
     """[length, ...]: the sums of x [B, positions, ...] over those of each row."""
     past = jnp.where(rows < 0, length, rows)
     zeros = jnp.zeros((length, *x.shape[rows.ndim :]), x.dtype)
@@ -319,7 +319,7 @@ def sum_at(rows: jax.Array, x: jax.Array, length: int) -> jax.Array:
 
 
 @jax.vmap
-def distinct(rows: jax.Array, x: jax.Array) -> Factors:
+def distinct(rows: Array, x: Array) -> Factors:
     """Each example's distinct rows, -1 where fewer than positions, and the sum at each of x [B,
     positions, elements].
     """

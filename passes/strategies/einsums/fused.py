@@ -19,11 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of
+from hlo_surgery.passes.ir.constants import Arrays, dtype_of
 from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi
 from hlo_surgery.passes.strategies.einsums import mosaic, triton
@@ -41,6 +41,7 @@ from hlo_surgery.passes.strategies.strategy import (
     Chosen,
     Computed,
     Measured,
+    Measures,
     Strategy,
     Task,
     one_by_one,
@@ -143,7 +144,7 @@ def _is_one_product(sliced: GradientSlice) -> bool:
 
 def _fits(site: Step) -> bool:
     """Whether a kernel can contract these operands, along dimensions that hold the examples."""
-    values = [*site.op.operands, site.op.results[0]]
+    values = [*site.op.operands, site.op.result]
     kinds = all(str(dtype_of(value)) in OPERANDS for value in values)
     sizes = all(0 < math.prod(mlir.shape(value)) < MOST_ELEMENTS for value in values)
     dims = zip(contracted(site.op).values(), site.inputs, strict=True)
@@ -160,7 +161,7 @@ def _phi(measure: MeanOf) -> Phi:
     return partial(measure.each, mean=None)
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """All that it makes, and the gradient, in one kernel."""
     return predicted(task, _path(task), len(measures))
 
@@ -184,8 +185,8 @@ def _emit(asked: Asked, known: Known) -> Computed:
 
 
 def weighted_sum(
-    chosen: Chosen, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
-) -> jax.Array:
+    chosen: Chosen, known: Known, weights: Array, finite: Array | None, phi: Phi | None
+) -> Array:
     """The sum over b of w_b g_b, or of phi of it, elementwise, as the gradient lies; of the
     `finite` alone.
     """
@@ -198,10 +199,10 @@ def _sums(
     task: Task,
     known: Known,
     phis: Sequence[Phi],
-    weights: Sequence[jax.Array],
-    counted: jax.Array | None,
+    weights: Arrays,
+    counted: Array | None,
     plain: bool = False,
-) -> list[jax.Array]:
+) -> Arrays:
     """Sums over the examples that are `counted` of each function of w_b g_b, as the gradient lies,
     by the kernel of the device; where it has none, interpreted. Last, if `plain`, of the products
     alone.
@@ -210,7 +211,7 @@ def _sums(
     factors = [*_scales(task, path, known), *weights]
     last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
 
-    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
+    def take(own: Array, numbers: Arrays) -> Arrays:
         g = reduce(operator.mul, numbers[:last], own)
         found = [phi(g) for phi in phis]
         for real in numbers[last:]:
@@ -222,7 +223,7 @@ def _sums(
     how = _precision(path, operands[0].dtype)
     kernel = triton if task.device.kernels == "triton" else mosaic
 
-    def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
+    def run(a: Array, d: Array) -> Arrays:
         products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
         # Kernels count in 32 bits.
         with jax.enable_x64(False):
@@ -233,10 +234,10 @@ def _sums(
     return [_moved(task.sliced, x) for x in sums]
 
 
-def _operands(task: Task, path: Einsum, known: Known) -> tuple[jax.Array, jax.Array]:
+def _operands(task: Task, path: Einsum, known: Known) -> tuple[Array, Array]:
     """Both as [B, batch, positions, elements], of one type; `batch`: of the site, as layers."""
 
-    def of_one(*operands: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_one(*operands: Array) -> tuple[Array, Array]:
         return operands_of(path, dict(zip(task.function.inputs, operands, strict=True)))
 
     a, d = over_examples(task.function, known, task.examples.size, of_one)
@@ -266,7 +267,7 @@ def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
 
 
-def _moved(sliced: GradientSlice, x: jax.Array) -> jax.Array:
+def _moved(sliced: GradientSlice, x: Array) -> Array:
     """[batch, D, F] as the gradient lies."""
     made = sliced.sites[0].op.results[0]
     known = {made: x.reshape(mlir.shape(made))}

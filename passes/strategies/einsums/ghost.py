@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
@@ -32,7 +31,7 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     shares_of,
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
-from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.scaling import (
     from_scaled,
     product_of,
@@ -44,7 +43,7 @@ from hlo_surgery.passes.terms.steps import Known, contracted
 
 # Sites that take two factors, or one, as they are.
 SINGLE = ("dot_general", "reduce")
-Emit = Callable[[Asked, Known, Measure], jax.Array]
+Emit = Callable[[Asked, Known, Measure], Array]
 
 
 def _applies(task: Task, measure: Measure) -> bool:
@@ -60,7 +59,7 @@ def _applies(task: Task, measure: Measure) -> bool:
     return alone or measure == Norms()
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Inner products of all pairs of an example's positions, every product exact. The largest
     elements of several are read before, and scaled operands written where XLA does not scale them
     on their way. Where devices have parts of a contraction's gradient, each gathers all elements
@@ -88,7 +87,7 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
     return is_lighter and _predict(task, [measure], schedule).seconds <= otherwise.seconds
 
 
-def _norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _norms(asked: Asked, known: Known, measure: Measure) -> Array:
     """[B], from pairs, or from each example's own gradient where those have cancelled."""
     task, is_single = asked.task, positions_of(asked.task) <= 1
     if is_single and task.einsums[0].kind in SINGLE and "g" not in task.einsums[0].labels:
@@ -97,14 +96,14 @@ def _norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     if is_single:
         return norms
 
-    def instantiated() -> jax.Array:
+    def instantiated() -> Array:
         (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [measure])], known)
         return made.measured[measure]
 
     return lax.cond(jnp.all(reliable), lambda: norms, instantiated)
 
 
-def _of_single_products(task: Task, known: Known) -> jax.Array:
+def _of_single_products(task: Task, known: Known) -> Array:
     """The product of the norms of what sites take, as it lies: laid out as factors it would be
     copied.
     """
@@ -116,7 +115,7 @@ def _of_single_products(task: Task, known: Known) -> jax.Array:
 
 
 @traced_once
-def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
+def _norm(shares: Sequence[Share]) -> tuple[Array, Array]:
     """Norms from inner products of all pairs of shares, and for each whether no sum cancelled."""
     largest = jnp.max(jnp.stack([share.scale[1] for share in shares]), 0)
     positions = sum(share.second.shape[2] for share in shares)
@@ -136,7 +135,7 @@ def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
     return from_scaled((jnp.sqrt(at_least(square, 0)), largest)), reliable
 
 
-def _gram(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _gram(asked: Asked, known: Known, measure: Measure) -> Array:
     """Inner products of all pairs of gradients, [B, B], where each is one outer product."""
     (share,) = shares_of(asked.task, known, factors_of(asked.task, known))
     wide, (scale, exponent) = map(widened, share[:2]), share.scale
@@ -145,7 +144,7 @@ def _gram(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     return from_scaled((products, exponent[:, None] + exponent))
 
 
-def _token_norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _token_norms(asked: Asked, known: Known, measure: Measure) -> Array:
     """The norm of each position's own outer product, [B, *positions], as if it were an example's;
     the positions as in the site's first operand. Where examples and positions are one dimension of
     that, it is one of positions here.
@@ -163,7 +162,7 @@ def _token_norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     return found.transpose(0, *(1 + list(sizes).index(dim) for dim in sorted(sizes)))
 
 
-def _one_by_one(x: jax.Array) -> jax.Array:
+def _one_by_one(x: Array) -> Array:
     """[B * positions, g, 1, elements] of [B, g, positions, elements]; rows are [B * positions]."""
     if x.ndim == 2:
         return x.reshape(-1, 1)

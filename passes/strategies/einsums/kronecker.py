@@ -14,14 +14,13 @@ Nothing as large as an example's gradient is made; of a scatter the rows of P ar
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.traits import precision
 from hlo_surgery.passes.measures.kronecker import (
     KroneckerFactor,
@@ -43,7 +42,14 @@ from hlo_surgery.passes.strategies.einsums.factors import (
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LIFT, LOOP, sum_over_examples
-from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Chosen,
+    Measures,
+    Strategy,
+    Task,
+    each_measure,
+)
 from hlo_surgery.passes.terms.steps import Dims, Known
 
 
@@ -58,7 +64,7 @@ def _sides(task: Task) -> Sides:
     return sides
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Each factor contracted with itself, but for a diagonal one."""
     sides, device, positions = _sides(task), task.device, task.examples.size * positions_of(task)
     _, *lengths = sides.sizes(mlir.shape(task.sliced.value))
@@ -68,7 +74,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return predicted(task, 2 * positions * squares, rate, sum(dense) * positions + squares, 0)
 
 
-def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _emit(asked: Asked, known: Known, measure: Measure) -> Array:
     """One of the factors."""
     assert isinstance(measure, KroneckerFactor)
     task, number = asked.task, ("left", "right").index(measure.side)
@@ -99,7 +105,7 @@ def _left_and_right(task: Task, known: Known) -> Factors:
     return _joined(left), _joined(right)
 
 
-def _joined(x: Sequence[jax.Array]) -> jax.Array:
+def _joined(x: Arrays) -> Array:
     """Positions behind one another."""
     return x[0] if len(x) == 1 else jnp.concatenate(x, 1 if x[0].ndim == 2 else 2)
 
@@ -129,7 +135,7 @@ def _every_row(factors: Factors, e: Einsum, sides: Sides) -> Factors:
     return numbers, x.reshape(len(x), 1, numbers.shape[1], -1)
 
 
-def _counts(rows: jax.Array, reduces: bool, elements: int, dtype: Any) -> jax.Array:
+def _counts(rows: Array, reduces: bool, elements: int, dtype: Any) -> Array:
     """How often each row occurs, of rows [B, positions]; or the sum over the examples of the
     squares of how often.
     """
@@ -149,7 +155,7 @@ KRONECKER = Strategy(
 )
 
 
-def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> jax.Array:
+def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> Array:
     """The mean of |P' g_b Q|**2 over the examples, P and Q of orthonormal columns, like the
     gradient, in at least float32.
 
@@ -168,7 +174,7 @@ def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> ja
     return total / count
 
 
-def _are_along(factors: Factors, flat: Sequence[jax.Array]) -> bool:
+def _are_along(factors: Factors, flat: Arrays) -> bool:
     """Whether examples have one position, and a basis, [stacked, D, D] or [stacked, D], parts the
     gradient's axes where its site does: elsewhere the two factors of an example's gradient are none
     of the rotated one.
@@ -180,7 +186,7 @@ def _are_along(factors: Factors, flat: Sequence[jax.Array]) -> bool:
     return all(side.shape[:2] == (layers, x.shape[3]) for x, side in pairs)
 
 
-def _squares_along(x: jax.Array, side: jax.Array) -> jax.Array:
+def _squares_along(x: Array, side: Array) -> Array:
     """Along the columns of a side; of a diagonal as it is."""
     turned = x if side.ndim == 2 else jnp.einsum("bgtd,gdi->bgti", x, side, precision="highest")
     return jnp.square(turned)
@@ -205,7 +211,7 @@ def _wide_sides(task: Task) -> tuple[Dims, Dims]:
     return first, second
 
 
-def _predict_projection(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict_projection(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Both factors of each position projected, and the outer products of what they are then."""
     k = max(measure.k for measure in measures if isinstance(measure, Projected))
     projected = task.examples.size * positions_of(task) * k
@@ -227,7 +233,7 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
     return is_faster and (is_lighter or own.seconds < lift.seconds)
 
 
-def _emit_projections(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _emit_projections(asked: Asked, known: Known, measure: Measure) -> Array:
     """[B, k, k]; [B, k] of a vector."""
     assert isinstance(measure, Projected)
     task, shape = asked.task, mlir.shape(asked.task.sliced.value)
@@ -241,7 +247,7 @@ def _emit_projections(asked: Asked, known: Known, measure: Measure) -> jax.Array
     return found / measure.k if second else found[:, :, 0] / math.sqrt(measure.k)
 
 
-def _share(task: Task, e: Einsum, factors: Factors, signs: Factors) -> jax.Array:
+def _share(task: Task, e: Einsum, factors: Factors, signs: Factors) -> Array:
     """[B, k, k], not scaled yet."""
     asked, swapped = _precision(e), e.halves != _wide_sides(task)
     pairs = zip(factors[::-1] if swapped else factors, signs, strict=True)
@@ -259,7 +265,7 @@ def _precision(e: Einsum) -> lax.Precision:
     return max(precision(op) or [lax.Precision.DEFAULT], key=lambda each: each.value)
 
 
-def _signed(x: jax.Array, signs: jax.Array, asked: lax.Precision, alone: bool) -> jax.Array:
+def _signed(x: Array, signs: Array, asked: lax.Precision, alone: bool) -> Array:
     """[B, g, positions, k] of a factor; of row numbers the signs of their rows. `alone`: other
     factors' contractions with the same signs are not to be merged with this one.
     """

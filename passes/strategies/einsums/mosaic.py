@@ -11,22 +11,24 @@ for a tile of [D, F], and in it for each example b:
     sums += take(M_b)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+
+from hlo_surgery.passes.ir.constants import Arrays
 
 WORD = jnp.float32
 
 
 # Of a tile [Dt, Ft] in float32, and of the example's own numbers: tiles to be summed.
-Take = Callable[[jax.Array, Sequence[jax.Array]], Sequence[jax.Array]]
+Take = Callable[[Array, Arrays], Arrays]
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Products:
     and what is taken of each example's products: so many tiles to be summed.
     """
 
-    a: jax.Array
-    d: jax.Array
-    numbers: jax.Array
+    a: Array
+    d: Array
+    numbers: Array
     take: Take
     sums: int
     precision: jax.lax.Precision = jax.lax.Precision.DEFAULT
@@ -52,7 +54,7 @@ class Products:
         """P, D and F."""
         return self.a.shape[1], self.a.shape[2], self.d.shape[2]
 
-    def of(self, a: jax.Array, d: jax.Array) -> jax.Array:
+    def of(self, a: Array, d: Array) -> Array:
         """Of one example, or of a tile of it: [P, D] and [P, F] to [D, F]."""
         along = (((0,), (0,)), ((), ()))
         how = self.precision
@@ -77,7 +79,7 @@ class Tiling:
     parts: int = 1
 
 
-def padded(products: Products, tiles: Tiling) -> tuple[jax.Array, jax.Array]:
+def padded(products: Products, tiles: Tiling) -> tuple[Array, Array]:
     """Both operands with zeros behind, so that whole tiles cover them.
 
     Zeros add nothing to products, so that of padded elements all products are zero.
@@ -86,7 +88,7 @@ def padded(products: Products, tiles: Tiling) -> tuple[jax.Array, jax.Array]:
     return a, _padded(products.d, (tiles.positions, tiles.right))
 
 
-def _padded(x: jax.Array, multiples: tuple[int, int]) -> jax.Array:
+def _padded(x: Array, multiples: tuple[int, int]) -> Array:
     behind = [-size % tile for size, tile in zip(x.shape[1:], multiples, strict=True)]
     return jnp.pad(x, [(0, 0), *((0, more) for more in behind)]) if any(behind) else x
 
@@ -107,7 +109,7 @@ def _tile(length: int, longest: int, unit: int) -> int:
     return fitting[-1] if fitting[-1] * 2 > longest else longest
 
 
-def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
+def summed_products(products: Products, interpret: bool) -> Arrays:
     """What is taken of the products, summed over examples, [D, F] each."""
     products, tiles = _loadable(products), tiling(*products.lengths)
     a, d = padded(products, tiles)

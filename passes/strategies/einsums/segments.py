@@ -15,12 +15,12 @@ Unmet: why a measure by positions is not to be had of a gradient, and at which l
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.ir import mlir
@@ -41,7 +41,7 @@ from hlo_surgery.passes.strategies.einsums.einsums import first_unread, sides_of
 from hlo_surgery.passes.strategies.einsums.factors import distinct, factors_of, scaled_by, sum_at
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.lift import LOOP
-from hlo_surgery.passes.strategies.strategy import Asked, Strategy, Task, each_measure
+from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.steps import GradientSlice, Known, Split
 
 TERM_HELP = "leave terms without examples, such as weight decay, to the optimizer"
@@ -128,7 +128,7 @@ def _applies(task: Task, measure: Measure) -> bool:
     return isinstance(measure, MeanOf | Variance) and kinds == ["scatter"]
 
 
-def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+def _predict(task: Task, measures: Measures, schedule: Schedule) -> Predicted:
     """Rows sorted and summed within each example, and scattered."""
     read = task.counts.read
     return Predicted(6 * read / task.device.bandwidth, 2 * read)
@@ -140,7 +140,7 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
     return _predict(task, one, schedule).seconds <= LOOP.predict(task, one, schedule).seconds
 
 
-def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+def _emit(asked: Asked, known: Known, measure: Measure) -> Array:
     task, examples = asked.task, asked.task.examples
     mean = partial(_mean, task, known)
     if isinstance(measure, MeanOf):
@@ -151,7 +151,7 @@ def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     return central_moment(off(squared_magnitude), off(MEAN.phi))
 
 
-def _mean(task: Task, known: Known, phi: Phi, about: jax.Array | None = None) -> jax.Array:
+def _mean(task: Task, known: Known, phi: Phi, about: Array | None = None) -> Array:
     """The mean over the examples that are no padding of phi of their gradients, or of how far off
     these are from one like them, `about`.
     """

@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.strategies.einsums.mosaic import WORD, Products, Tiling, padded
 
 # Powers of two, as Triton takes no others. Registers hold the products and two sums of 64 x 128,
@@ -52,7 +53,7 @@ def _tile(length: int, longest: int) -> int:
     return min(longest, max(LEAST, pl.next_power_of_2(length)))
 
 
-def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
+def summed_products(products: Products, interpret: bool) -> Arrays:
     """What is taken of the products, summed over examples, [D, F] each."""
     tiles = tiling(products.size, *products.lengths, products.sums)
     a, d = padded(products, tiles)
@@ -87,18 +88,18 @@ def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
     rows, columns = pl.ds(i * tiles.left, tiles.left), pl.ds(j * tiles.right, tiles.right)
     nothing = jnp.zeros((tiles.left, tiles.right), WORD)
 
-    def product(example: jax.Array) -> jax.Array:
+    def product(example: Array) -> Array:
         if tiles.positions == 1:
             x, y = (ref[example, 0, taken].astype(WORD) for ref, taken in ((a, rows), (d, columns)))
             return x[:, None] * y[None, :]
 
-        def longer(position: jax.Array, own: jax.Array) -> jax.Array:
+        def longer(position: Array, own: Array) -> Array:
             taken = pl.ds(position * tiles.positions, tiles.positions)
             return own + products.of(a[example, taken, rows], d[example, taken, columns])
 
         return lax.fori_loop(0, a.shape[1] // tiles.positions, longer, nothing)
 
-    def with_example(example: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def with_example(example: Array, found: Arrays) -> Arrays:
         own = [numbers[example, k] for k in range(products.numbers.shape[1])]
         parts = products.take(product(example), own)
         return tuple(x + value for x, value in zip(found, parts, strict=True))
