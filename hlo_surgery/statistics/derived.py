@@ -23,13 +23,13 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import keystr
 
+from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.wording import integer_of
 
 Number = float | Array
-Arrays = list[Array]
 
 
 class Bound(NamedTuple):

@@ -54,7 +54,7 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     measure = Norms(ord)
     name = called("norms", per, *([] if ord == 2 else [f"ord={ord}"]))
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+    def combine(found: Found, groups: Groups) -> Arrays:
         return group_norms(found, groups, measure)
 
     return Derived(name, combine, (measure,), "group", per, by_example=True)

@@ -93,7 +93,7 @@ def snr(per: Per | Literal["entry"] = "entry") -> Derived:
 
 def _of_group(pairs: Sequence[tuple[Array, Array]]) -> Array:
     """The norm of means over the root of a sum of variances, of entries of which both are known."""
-    parts = Arrays()
+    parts: list[Array] = []
     for mean, variance in pairs:
         of_each = jnp.stack([jnp.abs(mean).astype(variance.dtype), jnp.sqrt(variance)])
         parts.append(
