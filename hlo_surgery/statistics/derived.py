@@ -15,7 +15,7 @@ Found: what statistics are combined of, as measured, or by definition where that
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ from jax.tree_util import keystr
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.moments import Join
-from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.wording import integer_of
 
 Number = float | Array
@@ -141,8 +140,62 @@ def _told(paths: list[Path]) -> str:
     return ", ".join([*shown, *more]) or "nothing"
 
 
-# What has been computed of the examples' gradients, one entry for each gradient output.
-Found = Measurements
+class Found(Protocol):
+    """What has been computed of the examples' gradients, one entry for each gradient output."""
+
+    @property
+    def size(self) -> int:
+        """B."""
+        ...
+
+    @property
+    def count(self) -> Any:
+        """How many of the examples are real, a number or a traced one; 1 where none is."""
+        ...
+
+    def of(self, measure: Measure) -> Arrays:
+        """A measure of each output."""
+        ...
+
+    def mean(self) -> Arrays:
+        """The mean of the examples' gradients, for a statistic that is `about_mean`."""
+        ...
+
+    def weighted(self, weights: Arrays, finite: Array | None = None) -> Arrays:
+        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not
+        `finite` are left out.
+        """
+        ...
+
+    def weighted_squares(self, weights: Arrays, finite: Array | None = None) -> Arrays:
+        """The sum over b of |w_b g_b|**2, with weights as in `weighted`."""
+        ...
+
+    def summed(self, function: Callable[[Arrays], Any]) -> Any:
+        """The sum over b of a function of all gradients of one example, a list in the order of the
+        outputs; the function's arrays, each summed.
+        """
+        ...
+
+    def along(self, directions: Arrays) -> Arrays:
+        """The inner product of each example's gradient with a direction like it, [B]; with m of
+        them, [m, *], [B, m].
+        """
+        ...
+
+    def rotated_squares(self, bases: Sequence[Any]) -> Arrays:
+        """The mean over b of (P' g_b Q)**2, with P and Q of each output."""
+        ...
+
+    def losses(self) -> Array:
+        """Each example's own loss, [B]."""
+        ...
+
+    def crossed(self) -> Array:
+        """Which examples meet others as the program runs, [B]."""
+        ...
+
+
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or
 # position.
 Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any

@@ -8,11 +8,11 @@ It is filled by unification (`unification.py`), and then read.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from hlo_surgery.passes.dataflow.numbers import Counters
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Shape, Value, Values
 from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, unify
@@ -108,7 +108,7 @@ class CountedLoop:
 
     op: Operation
     trips: int
-    counters: Counters
+    counters: dict[Value, npt.NDArray[Any]]
     digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)
 
     def digit(self, order: tuple[int, ...]) -> Digit:
