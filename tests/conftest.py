@@ -54,10 +54,8 @@ SMOKE = {
 
 # What another way to compile could break: the ends of the range of floats, and narrow integers.
 DEFAULT_FLAGS = {"test_norm_ranges", "test_segments", "test_square_ranges"}
-# What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
-# steps, every layout over several devices, and forms of what another file holds once. So are the
-# tests of `DEFAULT_FLAGS`, which have a run of their own.
-# In other files single cases are slow, most of them of products (`products.py`).
+# What takes longest: the tools' programs, optimizers over many steps, every layout over several
+# devices, forms of what another file holds once, traps, and `DEFAULT_FLAGS`, which have their run.
 SLOW = DEFAULT_FLAGS | {
     "test_bench",
     "test_closed_over",

@@ -86,7 +86,7 @@ def _gpu(
 # an element of norms 1 ps for each reading, hidden behind the contraction that makes it, which
 # takes sums over examples of 8 MiB along, and not of 16; so that dense layers are looped over where
 # their sums fit into the cache, and convolutions lifted. Up to eight steps take less written out
-# than in a loop or lifted (`tools/bench/dense_forms.py`), and leave a language model's peak memory
+# than in a loop or lifted (`tools/RESULTS.md`), and leave a language model's peak memory
 # as it is, where loops take a fifth to a third more.
 # CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions
 # of 1 to 256 terms, with norms and squares of their results: by jaxlib 0.10 about 150 GFLOP/s,
