@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.constants import is_nothing
+from hlo_surgery.passes.axes.constants import is_nothing, repeats
 from hlo_surgery.passes.axes.state import (
     NOWHERE,
     Batched,
@@ -149,16 +149,29 @@ def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
     own = next((t for t in terms if kept or t.why != reasons.BESIDE_ONE), None)
     if own or not (is_sum or is_single):
         return own
-    places = frozenset(found.batched)
-    for i, known in enumerate(found.classes):
-        if isinstance(known, Shared) and (known.term or (is_single and not is_sum)):
-            added = traits.is_linear(found.op, places | {i})
-            if added or i in initial_operands(found.op):
-                if known.term:
-                    return known.term
-                if not is_nothing(found.state, found.op.operands[i]):
-                    return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
-    return None
+    added = (_added_term(found, i, is_sum) for i in range(len(found.classes)))
+    return next((term for term in added if term), None)
+
+
+def _added_term(found: Met, number: int, is_sum: bool) -> reasons.Reason | None:
+    """Why a constant operand may be no term, beside a sum or a single example's value."""
+    known, constant = found.classes[number], found.op.operands[number]
+    if not isinstance(known, Shared):
+        return None
+    added = traits.is_linear(found.op, {*found.batched, number})
+    if added and is_sum and _differs(found, constant):
+        return reason_at(found.op, reasons.ROW_OF_EACH)
+    if not added and number not in initial_operands(found.op):
+        return None
+    if known.term or is_sum or is_nothing(found.state, constant):
+        return known.term
+    return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
+
+
+def _differs(found: Met, constant: Value) -> bool:
+    """Whether a constant that is added to sums of parts of the batch is not one for all parts."""
+    digits = found.state.digits(constant)
+    return any(not repeats(found.state, constant, digit) for digit in digits)
 
 
 def _along(found: Met, digit: Digit, number: int) -> Way:
