@@ -1,9 +1,8 @@
 """How many random programs are drawn: `default` (also in CI) a fixed few, `long` thousands.
 
-Also which tests are the smoke part (`pytest -m smoke`), and which are slow: left out unless asked
-for (`pytest -m slow`; all with `pytest -m ""`). Of a test that is marked `first(n)` only so many
-cases are run at once, and the others are slow. Choose the number of programs with
-`pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
+Also which are the smoke part (`pytest -m smoke`), and which are slow, left out unless asked for
+(`pytest -m slow`; all with `pytest -m ""`), as those of `first(n)` behind the first cases. Choose
+the number of programs with `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest`
 compiles them as a user does. `-m default_flags` are the tests that have to run so.

@@ -351,25 +351,19 @@ def test_what_is_no_row_of_an_example_is_a_constant(loss):
     np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)
 
 
-def parts_decayed_each(rates):
-    """The mean of the gradients of four parts of the batch, each with a decay of its own."""
-
-    def gradient(w, x):
-        part = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2))
-        found = jax.vmap(part, (None, 0))(w, x.reshape(4, -1, 3))
-        return jnp.mean(found + rates[:, None] * w, 0)
-
-    return hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())
-
-
 def test_a_constant_of_each_part_of_the_batch_is_not_everybodys():
-    with pytest.raises(hs.Refusal, match="this value has a row for each"):
-        parts_decayed_each(jnp.array([0.4, 0.0, 0.0, 0.0]))(jnp.ones(3), given(8, 3))
+    """Gradients of four parts, each with a decay of its own; one that all have is everybody's."""
 
+    def found(rates):
+        def gradient(w, x):
+            part = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2))
+            own = jax.vmap(part, (None, 0))(w, x.reshape(4, -1, 3))
+            return jnp.mean(own + rates[:, None] * w, 0)
 
-def test_a_constant_that_all_parts_have_is_everybodys():
+        return hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())(w, x)[1]
+
     w, x = jnp.ones(3), given(8, 3)
+    with pytest.raises(hs.Refusal, match="this value has a row for each"):
+        found(jnp.array([0.4, 0.0, 0.0, 0.0]))
     one = jax.vmap(jax.grad(lambda w, x: jnp.tanh(x @ w) ** 2), (None, 0))(w, x)
-    expected = np.linalg.norm(one + 0.4 * w, axis=1)
-    norms = parts_decayed_each(jnp.full(4, 0.4))(w, x)[1]
-    np.testing.assert_allclose(norms, expected, rtol=1e-5)
+    np.testing.assert_allclose(found(jnp.full(4, 0.4)), np.linalg.norm(one + 0.4 * w, axis=1), 1e-5)

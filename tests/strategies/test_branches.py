@@ -35,7 +35,6 @@ def made(op, within=("stablehlo.while", "func.func")):
     ("gradient", "strategy"), [(accumulated, "lift"), (jax.grad(loss), "loop")]
 )
 def test_no_copy_is_made_for_a_branch_not_taken(gradient, strategy):
-    """Magnitudes that both ways shared would be held, whichever is taken."""
     asked = {"statistics": hs.clipped_mean(1.0), "strategy": strategy, "loss_reduction": "sum"}
     f = hs.rewrite(gradient, batch_argnums=(1, 2), **asked)
     w, x, y = (np.ones(s, np.float32) for s in [(ROWS, COLUMNS), (B, 3, ROWS), (B, 3, COLUMNS)])

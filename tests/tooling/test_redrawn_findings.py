@@ -61,19 +61,3 @@ def test_the_whole_set_runs_and_is_not_run_again(tmp_path):
     assert {"batch_sizes", "batch_sizes_quarter", "sweep_tokens", "critical_batch_size"} <= drawn
     everything.main(["--out", str(tmp_path), "--size", "tiny", "--workers", "2"])
     assert {file.name: file.read_bytes() for file in tmp_path.glob("*.csv")} == files
-
-
-def test_one_command_makes_all_in_one_folder(tmp_path, monkeypatch):
-    called = []
-    paired = ("language_model", "batch_sizes", "batch_sizes", "sweeps", "synthetic", "groups")
-    modules = (*paired, "critical_batch_size", "moments", "redraw")
-    for module in modules:
-        stub = getattr(everything, module)
-        monkeypatch.setattr(stub, "main", lambda given, name=module: called.append((name, given)))
-    everything.main(["--out", str(tmp_path), "--workers", "3"])
-    assert tuple(name for name, _ in called) == modules
-    assert all(str(tmp_path) in " ".join(given) for _, given in called)
-    (tmp_path / "synthetic.csv").touch()
-    called.clear()
-    everything.main(["--out", str(tmp_path)])
-    assert "synthetic" not in [name for name, _ in called]
