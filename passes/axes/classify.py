@@ -18,6 +18,7 @@ from hlo_surgery.passes.axes.constants import (
     BROADCAST,
     as_constant,
     constants,
+    differs,
     meets,
     multiplies,
     rearranged,
@@ -104,8 +105,7 @@ def _classify_op(state: State, taking: Taking) -> None:
 def _lies_along(state: State, operands: Values, classes: Classes) -> bool:
     """Whether some of these are parameters, or made of such alone, that differ along the batch."""
     pairs = zip(operands, classes, strict=True)
-    own = [v for v, c in pairs if is_free(c) and v in state.trained]
-    return any(not repeats(state, v, digit) for v in own for digit in state.digits(v))
+    return any(is_free(c) and v in state.trained and differs(state, v) for v, c in pairs)
 
 
 def _whose_is_unknown(known: Class) -> Class:
@@ -266,7 +266,7 @@ def _chooses_places(state: State, op: Operation, classes: Classes) -> bool:
     predicate = op.operands[0]
     assert not isinstance(chooser, Mixed)
     stepwise = isinstance(chooser, Batched) or bool(chooser.varies)
-    return stepwise or not all(repeats(state, predicate, d) for d in state.digits(predicate))
+    return stepwise or differs(state, predicate)
 
 
 def _of_constants(state: State, op: Operation, classes: Classes) -> Classes:

@@ -94,6 +94,11 @@ def repeats(state: State, value: Value, digit: Digit) -> bool:
     return all(is_uniform(value, dim) for dim in state.places(value).get(digit, ()))
 
 
+def differs(state: State, value: Value) -> bool:
+    """Whether a value is not the same at all places along a batch digit that lies in it."""
+    return any(not repeats(state, value, digit) for digit in state.digits(value))
+
+
 def rearranged(op: Operation, data: Reason) -> Reason:
     """Why data of the batch may not meet examples or parameters in an op."""
     if data.why == reasons.APART:

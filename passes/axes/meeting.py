@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.constants import is_nothing, repeats
+from hlo_surgery.passes.axes.constants import differs, is_nothing
 from hlo_surgery.passes.axes.state import (
     NOWHERE,
     Batched,
@@ -159,19 +159,14 @@ def _added_term(found: Met, number: int, is_sum: bool) -> reasons.Reason | None:
     if not isinstance(known, Shared):
         return None
     added = traits.is_linear(found.op, {*found.batched, number})
-    if added and is_sum and _differs(found, constant):
-        return reason_at(found.op, reasons.ROW_OF_EACH)
     if not added and number not in initial_operands(found.op):
         return None
-    if known.term or is_sum or is_nothing(found.state, constant):
+    if known.term or is_nothing(found.state, constant):
         return known.term
+    if is_sum:
+        differing = added and differs(found.state, constant)
+        return reason_at(found.op, reasons.ROW_OF_EACH) if differing else None
     return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
-
-
-def _differs(found: Met, constant: Value) -> bool:
-    """Whether a constant that is added to sums of parts of the batch is not one for all parts."""
-    digits = found.state.digits(constant)
-    return any(not repeats(found.state, constant, digit) for digit in digits)
 
 
 def _along(found: Met, digit: Digit, number: int) -> Way:

@@ -18,7 +18,7 @@ from jax import Array
 from hlo_surgery.passes.axes.state import Batched
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
-from hlo_surgery.passes.emit.splice import STEPS, splice
+from hlo_surgery.passes.emit.splice import STEPS, splice, splice_known
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
@@ -37,6 +37,7 @@ from hlo_surgery.passes.rewriting.replacement import (
     block_statistics,
 )
 from hlo_surgery.passes.strategies.strategy import Examples
+from hlo_surgery.passes.terms.steps import Known
 
 
 def statistics_of_outputs(
@@ -115,22 +116,20 @@ def _behind(
     before them the gradients in whose places the last of these are `kept`.
     """
     outputs = [target.value for target in targets]
-    values = list(dict.fromkeys([*joined, *outputs, *asking.examples.values]))
 
-    def replacement(*operands: Array) -> list[Array]:
-        known = dict(zip(values, operands, strict=True))
+    def replacement(given: Known) -> list[Array]:
         pairs = zip(joins, joined, strict=True)
-        ended = iter([join.end(known[v], found.members) for join, v in pairs])
+        ended = iter([join.end(given[v], found.members) for join, v in pairs])
         measured = [{m: next(ended) for m in target.measures} for target in targets]
         made = [next(ended) for _ in staged.joins]
         gradients = list(ended)
-        known |= zip(kept, gradients, strict=True)
+        known = {**given, **dict(zip(kept, gradients, strict=True))}
         whole = (asking.examples, asking.gradients, measured, {}, known, outputs)
         return [*gradients, *staged.behind(Measurements(*whole), made)]
 
     # What statistics are made of may be the user's own functions.
-    return splice(
-        values,
+    return splice_known(
+        [*joined, *outputs, *asking.examples.values],
         replacement,
         mlir.return_operation(module.block),
         closed_over=asking.closed_over,
