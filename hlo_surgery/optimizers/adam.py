@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array
 
 from hlo_surgery import estimators
@@ -41,7 +42,6 @@ from hlo_surgery.optimizers.required import (
 )
 from hlo_surgery.passes.ir.constants import widened_tree
 from hlo_surgery.passes.measures.moments import at_least, squared_magnitude
-from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import second_moment
 
@@ -227,7 +227,6 @@ def _clipped(gradient: Any, given: Given, clip_norm: float | None) -> tuple[Any,
     """The gradient and its second moment, as if all examples were scaled as their mean is."""
     if clip_norm is None or not jax.tree.leaves(gradient):
         return gradient, given
-    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)]
-    factor = clip_norm / at_least(joint_norm(norms)[0], clip_norm)
+    factor = clip_norm / at_least(optax.global_norm(widened_tree(gradient)), clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

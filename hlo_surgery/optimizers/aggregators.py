@@ -18,7 +18,7 @@ import optax
 from jax import lax
 
 from hlo_surgery.optimizers.required import Given, Needed, Update, batch_size, with_statistics
-from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
+from hlo_surgery.passes.ir.constants import widened_tree
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import mean_of, mean_of_clipped_entries
 from hlo_surgery.statistics.spreads import variance
@@ -58,7 +58,7 @@ def clip_examples(max_norm: float) -> optax.GradientTransformation:
     statistic = clipped_mean(max_norm)
 
     def update_fn(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        norms = joint_norm([norms_of_rows(g) for g in jax.tree.leaves(updates)])
+        norms = jax.vmap(optax.global_norm)(widened_tree(updates))
         weights = clipping(statistic.name, max_norm)(norms)
 
         def scaled(g: jax.Array) -> jax.Array:

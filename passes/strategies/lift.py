@@ -16,12 +16,11 @@ is rounded, and what `vmap` cannot lift.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from hlo_surgery.passes.ir.constants import Arrays, summable, widened
 from hlo_surgery.passes.measures.measures import (
@@ -121,7 +120,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
     gradients = lifted_gradients(task.function, known, task.examples.size)
     padding = task.examples.padding(known)
     measured: Measured = {
-        measure: without_padding(_norms(asked, known, measure, gradients), padding)
+        measure: without_padding(_norms(task, measure, gradients), padding)
         if isinstance(measure, Norms)
         else measure.of(gradients, padding)
         for measure in asked.measures
@@ -134,26 +133,12 @@ def _emit(asked: Asked, known: Known) -> Computed:
     return Computed(in_own_dtype(task, measured), total)
 
 
-def _norms(asked: Asked, known: Known, measure: Norms, gradients: Array) -> Array:
-    """All at once, which decides once whether squares are in the range of floats."""
-    again = partial(_norms_again, asked, known, measure) if asked.task.device.fuses_lifted else None
-    return norms_of_rows(widened(gradients), measure.ord, otherwise=again)
-
-
-def _norms_again(asked: Asked, known: Known, measure: Norms) -> Array:
-    """Norms of gradients that are made once more, at once if they fit into the chip's own memory.
-
-    Behind a barrier, as they would be the same ones, and held, otherwise.
+def _norms(task: Task, measure: Norms, gradients: Array) -> Array:
+    """All at once, which decides once whether squares are in the range of floats. A TPU, whose
+    float64 has the range of float32, sums them where they are made.
     """
-    task = asked.task
-    function, size, schedule = task.function, task.examples.size, asked.chosen.schedule
-    values = [value for value, _ in function.inputs]
-    given = lax.optimization_barrier([known[value] for value in values])
-    apart = {**known, **dict(zip(values, given, strict=True))}
-    of_one = partial(measure.each, mean=None)
-    if size * task.counts.held <= task.device.cache:
-        return jax.vmap(of_one)(lifted_gradients(function, apart, size))
-    return looped_gradients(function, apart, size, schedule, lambda g: ((), of_one(g)))[1]
+    is_wide = not task.device.fuses_lifted
+    return norms_of_rows(widened(gradients), measure.ord, wide=is_wide)
 
 
 LIFT = Strategy(

@@ -4,12 +4,12 @@ XLA flushes to zero what is smaller than the smallest normal number, also where 
 the inverse of one: 2**-127 is 0 in float32. So powers of two are multiplied with, in parts that are
 normal numbers, as are their inverses. Exponents are integers held as floats.
 
-Norms whose squares neither overflow nor underflow: right wherever they are normal numbers.
+Norms of float32, their squares summed in float64, where none overflows and none underflows.
 """
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
 
 import jax
@@ -91,80 +91,69 @@ def from_scaled(number: Scaled) -> Array:
     return times_power_of_two(mantissa, exponent, parts=4)
 
 
-# Rows shorter than this are read twice rather than kept: XLA then fuses their norm with what makes
-# them.
+# XLA on CPU takes five times as long for a long sum in float64, and is left to one of float32.
 FEW = 1 << 14
 
 
-def norms_of_rows(
-    x: Array,
-    ord: float = 2,
-    branches: bool = True,
-    otherwise: Callable[[], Array] | None = None,
-) -> Array:
+def norms_of_rows(x: Array, ord: float = 2, branches: bool = True, wide: bool = True) -> Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
 
-    `branches`: whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the
-    norms in the other branch, so that x need not be held for it.
+    Squares are summed in float64, or, if not `wide`, in the dtype of x: an element counts where its
+    square is a normal number. `branches`: whether one may be taken; `vmap` takes both ways of it.
 
-    >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
-    >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
+    >>> with jax.enable_x64(True):
+    ...     rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]], "float32")
+    ...     [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
     ['5', '5e-30', '2.828e+38']
     """
     others, count = range(1, x.ndim), math.prod(x.shape[1:])
-    if ord == 1:
-        return jnp.sum(jnp.abs(x), others)
-    if ord == jnp.inf:
-        # XLA on CPU drops NaN from a maximum of many elements.
-        has_nan = jnp.any(jnp.isnan(x), others)
-        largest = jnp.max(jnp.abs(x), others, initial=0)
-        return jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
+    if ord != 2:
+        return _other_norms(jnp.abs(x), others, ord)
+    squares = jnp.sum(lax.square(_real(x)), others)
+    if not wide:
+        return jnp.sqrt(squares)
     if not branches or count < FEW:
-        return from_scaled(scaled_norms(x, 0, ord))
-    powers = jnp.sum(_powers_of(x, ord), others)
-    # The second way takes x as it is: of magnitudes, or rows of another shape, XLA would make
-    # copies for it, whether or not they are asked for.
-    of_x = otherwise or (lambda: from_scaled(scaled_norms(x, 0, ord)))
-    return lax.cond(_in_range(powers, count), lambda: _root(powers, ord), of_x)
-
-
-def _in_range(powers: Array, terms: int) -> Array:
-    """Whether no sum has overflowed, nor is so small that terms of it may have underflowed."""
-    limits = jnp.finfo(powers.dtype)
-    return jnp.all(
-        (powers > terms * float(limits.tiny) / float(limits.eps)) & (powers < limits.max)
+        return wide_norms(x, others).astype(squares.dtype)
+    return lax.cond(
+        _in_range(squares, count),
+        lambda: jnp.sqrt(squares),
+        lambda: wide_norms(x, others).astype(squares.dtype),
     )
 
 
-@partial(traced_once, static_argnames=("dim", "ord"))
-def scaled_norms(x: Array, dim: int, ord: float = 2) -> Scaled:
-    """Norms over all dimensions but one, as m * 2**e; with no reshape, XLA copies nothing."""
-    others = [d for d in range(x.ndim) if d != dim]
-    magnitude = jnp.abs(x)
-    exponent = exponent_of(jnp.max(magnitude, others, initial=0))
-    scaled = times_power_of_two(magnitude, -jnp.expand_dims(exponent, others))
-    if ord == 2:
-        return jnp.sqrt(jnp.sum(jnp.square(scaled), others)), exponent
-    largest = jnp.max(scaled, others, initial=0)
+def wide_norms(x: Array, dims: Sequence[int]) -> Array:
+    """The norms over these dimensions, in float64."""
+    return jnp.sqrt(jnp.sum(lax.square(_real(x).astype(jnp.float64)), dims))
+
+
+def _real(x: Array) -> Array:
+    """What has the same squares; of real numbers they themselves, since XLA would write |x| out for
+    the second way to share.
+    """
+    return jnp.abs(x) if jnp.iscomplexobj(x) else x
+
+
+def _other_norms(magnitude: Array, dims: Sequence[int], ord: float) -> Array:
+    if ord == 1:
+        return jnp.sum(magnitude, dims)
+    # XLA on CPU drops NaN from a maximum of many elements.
+    has_nan = jnp.any(jnp.isnan(magnitude), dims)
+    largest = jnp.max(magnitude, dims, initial=0)
+    largest = jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
+    if ord == jnp.inf:
+        return largest
     # The largest becomes 1, to which no power does anything.
     divisor = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return divisor * _root(
-        jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
-    ), exponent
+    shares = magnitude / jnp.expand_dims(divisor, dims)
+    return divisor * jnp.sum(shares**ord, dims) ** (1 / ord)
 
 
-def _powers_of(x: Array, ord: float) -> Array:
-    """|x|**ord; squares take no |x|, which would be written out for the second way to share."""
-    squared = ord == 2 and not jnp.iscomplexobj(x)
-    return lax.square(x) if squared else _power(jnp.abs(x), ord)
-
-
-def _power(x: Array, ord: float) -> Array:
-    return lax.square(x) if ord == 2 else x**ord
-
-
-def _root(x: Array, ord: float) -> Array:
-    return lax.sqrt(x) if ord == 2 else x ** (1 / ord)
+def _in_range(squares: Array, terms: int) -> Array:
+    """Whether no sum has overflowed, nor is so small that terms of it may have underflowed."""
+    limits = jnp.finfo(squares.dtype)
+    return jnp.all(
+        (squares > terms * float(limits.tiny) / float(limits.eps)) & (squares < limits.max)
+    )
 
 
 def joint_norm(norms: Sequence[Array], ord: float = 2) -> Array:

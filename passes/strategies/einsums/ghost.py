@@ -27,17 +27,16 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     is_narrow,
     positions_of,
     predicted,
-    scale_of,
+    scaled_by,
     shares_of,
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.scaling import (
     from_scaled,
-    product_of,
-    scaled_norms,
     times_power_of_two,
     traced_once,
+    wide_norms,
 )
 from hlo_surgery.passes.terms.steps import Known, contracted
 
@@ -105,13 +104,15 @@ def _norms(asked: Asked, known: Known, measure: Measure) -> Array:
 
 def _of_single_products(task: Task, known: Known) -> Array:
     """The product of the norms of what sites take, as it lies: laid out as factors it would be
-    copied.
+    copied. In float64 no product leaves the range.
     """
     (e,), padding = task.einsums, task.examples.padding(known)
     sliced = [(known[v], axis.dim) for v, axis in e.site.inputs if isinstance(axis, PerExample)]
-    norms = [scaled_norms(widened(x), dim) for x, dim in sliced]
-    scale = scale_of(e, known, task.examples.factor(known))
-    return without_padding(jnp.abs(from_scaled(product_of([*norms, scale]))), padding)
+    norms = [wide_norms(x, [d for d in range(x.ndim) if d != dim]) for x, dim in sliced]
+    one = jnp.ones((), jnp.promote_types(task.dtype, jnp.float64))
+    scale = scaled_by(one, e, known, task.examples.factor(known))
+    product = math.prod(norms, start=jnp.abs(scale))
+    return without_padding(product.astype(jnp.finfo(task.dtype).dtype), padding)
 
 
 @traced_once
