@@ -17,7 +17,7 @@ where they cancel.
 
 import math
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ from hlo_surgery.passes.strategies.strategy import Task
 from hlo_surgery.passes.terms.contract_monomials import balanced
 from hlo_surgery.passes.terms.epilogue import Does, moved_statistic, reading_of, tail_powers
 from hlo_surgery.passes.terms.monomials import Dims, paired_dims
-from hlo_surgery.passes.terms.scaling import as_scaled, times_power_of_two
+from hlo_surgery.passes.terms.scaling import as_scaled, raised
 from hlo_surgery.passes.terms.steps import (
     Axis,
     Contracted,
@@ -60,8 +60,6 @@ SQUARED = {"stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"}
 # A factor, its mean over the examples, and how far off each of them is from that.
 Centred = tuple[Array, Array, Array]
 Contract = Callable[..., Array]
-# By powers of two up to this one, as of batches of 65536 examples, numbers are doubled.
-MOST_DOUBLINGS = 16
 
 
 def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
@@ -197,18 +195,6 @@ def _squared_site(
     assert scattered is not None
     base, indices, _ = operands
     return scattered(jnp.zeros_like(base), indices, (terms * scale).astype(base.dtype))[0]
-
-
-def raised(x: Array, power: Array | float) -> Array:
-    """x * 2**power, in at least float32, where that is not 1."""
-    if isinstance(power, float | int) and power == 0:
-        return x
-    wide = widened(x)
-    if isinstance(power, float | int) and power in range(1, MOST_DOUBLINGS + 1):
-        # By additions, which round nothing either: a constant factor that several sums have XLA
-        # writes out, on CPU, as an array like x, and keeps until the last of them.
-        return reduce(lambda y, _: y + y, range(int(power)), wide)
-    return times_power_of_two(wide, jnp.asarray(power, jnp.finfo(wide.dtype).dtype))
 
 
 # Where the mean square is so many variances, centred factors take over. Elsewhere they need not be

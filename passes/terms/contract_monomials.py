@@ -35,7 +35,9 @@ from hlo_surgery.passes.terms.scaling import (
     as_scaled,
     exponent_of,
     from_scaled,
+    near_power_of_two,
     product_of,
+    raised,
     times_power_of_two,
 )
 
@@ -47,28 +49,32 @@ def balanced(
     phi: Phi,
     power: Array | float = 0,
 ) -> tuple[Array, Array]:
-    """The factors of a contraction, of which phi is taken; lhs times 2**power.
+    """The factors of a contraction, of which phi is taken; their product times 2**power.
 
     The largest elements of both are made alike, the root of the largest product: phi of it is as
-    far from the end of the range as phi of what it is lost beside from the other. Where one holds
-    inf and the other is zero, the latter is NaN, as their product is.
+    far from the end of the range as phi of what it is lost beside from the other. Where one has no
+    largest number and the other is zero, the latter is NaN, as their product may be.
     """
-    most, other_most = (
-        exponent_of(magnitudes(x, d)) for x, d in zip((lhs, rhs), dims, strict=True)
-    )
-    exponent = jnp.floor((other_most - most - power) / 2)
-    zero = jnp.zeros((), lhs.dtype)
-    if_zero = ~jnp.isnan(phi(zero + jnp.inf) * phi(zero))
+    own, other = dims
+    largest = magnitudes(lhs, own), magnitudes(rhs, other)
+    most, other_most = map(_or_one, largest)
+    by = near_power_of_two(jnp.sqrt(other_most) / jnp.sqrt(most))
+    half, zero = power // 2, jnp.zeros((), lhs.dtype)
+    first = raised(lhs * laid_along(by, lhs, own), half)
+    second = raised(rhs * laid_along(1 / by, rhs, other), power - half)
+    hides_nan = ~jnp.isnan(phi(zero + jnp.inf) * phi(zero))
 
-    def scaled(x: Array, by: Array, other: Array, own_dims: Dims, other_dims: Dims) -> Array:
-        made = times_power_of_two(x, laid_along(by, x, own_dims))
-        # Not asked of the largest, which may be NaN.
-        has_inf = magnitudes(jnp.isinf(other).astype(jnp.finfo(other.dtype).dtype), other_dims) > 0
-        is_spoilt = laid_along(has_inf & if_zero, made, own_dims)
-        return jnp.where((made == 0) & is_spoilt, jnp.asarray(jnp.nan, made.dtype), made)
+    def spoilt(x: Array, beside: Array, dims: Dims) -> Array:
+        is_spoilt = hides_nan & ~laid_along(beside < jnp.inf, x, dims) & (x == 0)
+        return jnp.where(is_spoilt, jnp.asarray(jnp.nan, x.dtype), x)
 
-    first = scaled(lhs, exponent + power, rhs, *dims)
-    return first, scaled(rhs, -exponent, lhs, *reversed(dims))
+    return spoilt(first, largest[1], own), spoilt(second, largest[0], other)
+
+
+def _or_one(largest: Array) -> Array:
+    """1 where it is no normal number."""
+    is_normal = (largest >= jnp.finfo(largest.dtype).tiny) & (largest < jnp.inf)
+    return jnp.where(is_normal, largest, 1)
 
 
 FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from hlo_surgery.passes.ir.constants import widened
+
 # A number as m and e; m is near 1, or is 0, inf or NaN.
 Scaled = tuple[Array, Array]
 
@@ -64,6 +66,28 @@ def times_power_of_two(x: Array, exponent: Array, parts: int = 2) -> Array:
 def _power_of_two(exponent: Array) -> Array:
     """2**e without exp2's own rounding: it is off by less than the dropped half power."""
     return lax.reduce_precision(jnp.exp2(exponent), int(jnp.finfo(exponent.dtype).nexp), 0)
+
+
+def near_power_of_two(x: Array) -> Array:
+    """The nearest power of two, that and its inverse well within the range of floats."""
+    most = 2.0 ** (float(jnp.finfo(x.dtype).maxexp) - 8)
+    return lax.reduce_precision(jnp.clip(x, 1 / most, most), int(jnp.finfo(x.dtype).nexp), 0)
+
+
+# By powers of two up to this one, as of batches of 65536 examples, numbers are doubled.
+MOST_DOUBLINGS = 16
+
+
+def raised(x: Array, power: Array | float) -> Array:
+    """x * 2**power, in at least float32, where that is not 1."""
+    if isinstance(power, float | int) and power == 0:
+        return x
+    wide = widened(x)
+    if isinstance(power, float | int) and power in range(1, MOST_DOUBLINGS + 1):
+        # By additions, which round nothing either: a constant factor that several sums have XLA
+        # writes out, on CPU, as an array like x, and keeps until the last of them.
+        return reduce(lambda y, _: y + y, range(int(power)), wide)
+    return times_power_of_two(wide, jnp.asarray(power, jnp.finfo(wide.dtype).dtype))
 
 
 @traced_once
