@@ -34,16 +34,7 @@ from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import WORD, Predicted
 from hlo_surgery.passes.strategies.strategy import Task
 from hlo_surgery.passes.terms.convolutions import positions_of_convolution
-from hlo_surgery.passes.terms.scaling import (
-    LOWEST,
-    Scaled,
-    as_scaled,
-    exponent_of,
-    inverse_of,
-    product_of,
-    times_power_of_two,
-    traced_once,
-)
+from hlo_surgery.passes.terms.scaling import near_power_of_two, traced_once
 from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import (
     Axes,
@@ -203,15 +194,10 @@ def _ordered(e: Einsum, label: str, dims: Sequence[int]) -> list[int]:
     return [dims[sorted(own).index(dim)] for dim in own]
 
 
-def scale_of(e: Einsum, known: Known, factor: Any) -> Scaled:
-    """The product of all numbers by which a site is multiplied; `factor`: an example's gradient
-    over its contribution.
-    """
-    numbers = [as_scaled(jnp.asarray(-factor if e.negated else factor, jnp.float32))]
-    for value, divides in e.scales:
-        number = as_scaled(widened(known[value].ravel()[0]))
-        numbers.append(inverse_of(number) if divides else number)
-    return product_of(numbers)
+def scale_of(task: Task, e: Einsum, known: Known) -> Array:
+    """The product of all numbers by which a site is multiplied, in float64."""
+    one = jnp.ones((), jnp.promote_types(task.dtype, jnp.float64))
+    return scaled_by(one, e, known, task.examples.factor(known))
 
 
 def scaled_by(x: Array, e: Einsum, known: Known, factor: Any) -> Array:
@@ -224,13 +210,11 @@ def scaled_by(x: Array, e: Einsum, known: Known, factor: Any) -> Array:
 
 
 class Share(NamedTuple):
-    """An einsum of each example: two factors without scale, and the scale [B], of exponent LOWEST
-    if 0.
-    """
+    """An einsum of each example: two factors without scale, and the scale [B] in float64."""
 
     first: Array
     second: Array
-    scale: Scaled
+    scale: Array
 
 
 def shares_of(task: Task, known: Known, factors: Sequence[Factors]) -> list[Share]:
@@ -242,12 +226,11 @@ def shares_of(task: Task, known: Known, factors: Sequence[Factors]) -> list[Shar
     """
     shares: list[Share] = []
     for e, pair in zip(task.einsums, factors, strict=True):
-        *own, scale = _scaled(*pair)
+        *own, largest = _scaled(*pair)
         if task.device.narrow_operands and is_narrow(e):
             own = [x if x.ndim == 2 else x.astype(jnp.bfloat16) for x in own]
         first, second = own if e.halves == task.einsums[0].halves else own[::-1]
-        total = product_of([scale, scale_of(e, known, task.examples.factor(known))])
-        shares.append(Share(first, second, total))
+        shares.append(Share(first, second, largest * scale_of(task, e, known)))
     return shares
 
 
@@ -265,22 +248,23 @@ def _scaled(first: Array, second: Array) -> Share:
     Each position has a scale of its own, since what is small in one factor may be large in the
     other: the second takes back the first's, but for the largest.
     """
-    is_dense = first.ndim == 4
-    own = _exponents(first) if is_dense else jnp.zeros((), second.dtype)
-    largest = jnp.max(own + _exponents(second), (1, 2, 3), keepdims=True, initial=2 * LOWEST)
-    exponent = largest[:, 0, 0, 0]
-    taken_back = _over(second, largest - own)
-    return Share(
-        _over(first, own) if is_dense else first, taken_back, (jnp.ones_like(exponent), exponent)
-    )
+    own = _powers(first) if first.ndim == 4 else jnp.ones((), jnp.float64)
+    largest = jnp.max(own * _powers(second), (1, 2, 3), keepdims=True, initial=0)
+    taken_back = second * (own / _or_one(largest)).astype(second.dtype)
+    if first.ndim == 4:
+        first = first * (1 / _or_one(own)).astype(first.dtype)
+    return Share(first, taken_back, largest[:, 0, 0, 0])
 
 
-def _exponents(x: Array) -> Array:
-    return exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST)
+def _powers(x: Array) -> Array:
+    """The power of two near each position's largest element, 0 where that is zero."""
+    largest = jnp.max(jnp.abs(x), -1, keepdims=True, initial=0)
+    power = near_power_of_two(largest).astype(jnp.float64)
+    return jnp.where(largest == 0, 0, power)
 
 
-def _over(x: Array, exponent: Array) -> Array:
-    return times_power_of_two(x, jnp.where(exponent < LOWEST / 2, 0, -exponent))
+def _or_one(power: Array) -> Array:
+    return jnp.where(power == 0, 1, power)
 
 
 def inner(one: Array, other: Array) -> Array:

@@ -47,7 +47,7 @@ from hlo_surgery.passes.strategies.strategy import (
     one_by_one,
 )
 from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
-from hlo_surgery.passes.terms.scaling import times_power_of_two
+from hlo_surgery.passes.terms.scaling import near_power_of_two
 from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import GradientSlice, Known, Step, contracted
 
@@ -261,10 +261,9 @@ def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     factor = task.examples.factor(known)
     if not path.scales and isinstance(factor, int):
         return [-factor if path.negated else factor]
-    mantissa, exponent = scale_of(path, known, factor)
-    half = jnp.trunc(exponent / 2)
-    one = jnp.ones_like(mantissa)
-    return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
+    scale = scale_of(task, path, known)
+    half = near_power_of_two(jnp.sqrt(jnp.abs(scale)))
+    return [scale / half, half]
 
 
 def _moved(sliced: GradientSlice, x: Array) -> Array:

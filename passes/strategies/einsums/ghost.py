@@ -17,7 +17,7 @@ from jax import Array, lax
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import widened
+from hlo_surgery.passes.ir.constants import wide_dtype, widened
 from hlo_surgery.passes.measures.measures import Gram, Measure, Norms, TokenNorms
 from hlo_surgery.passes.measures.moments import at_least, without_padding
 from hlo_surgery.passes.strategies.einsums.factors import (
@@ -27,14 +27,12 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     is_narrow,
     positions_of,
     predicted,
-    scaled_by,
+    scale_of,
     shares_of,
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
 from hlo_surgery.passes.terms.scaling import (
-    from_scaled,
-    times_power_of_two,
     traced_once,
     wide_norms,
 )
@@ -109,23 +107,19 @@ def _of_single_products(task: Task, known: Known) -> Array:
     (e,), padding = task.einsums, task.examples.padding(known)
     sliced = [(known[v], axis.dim) for v, axis in e.site.inputs if isinstance(axis, PerExample)]
     norms = [wide_norms(x, [d for d in range(x.ndim) if d != dim]) for x, dim in sliced]
-    one = jnp.ones((), jnp.promote_types(task.dtype, jnp.float64))
-    scale = scaled_by(one, e, known, task.examples.factor(known))
-    product = math.prod(norms, start=jnp.abs(scale))
+    product = math.prod(norms, start=jnp.abs(scale_of(task, e, known)))
     return without_padding(product.astype(jnp.finfo(task.dtype).dtype), padding)
 
 
 @traced_once
 def _norm(shares: Sequence[Share]) -> tuple[Array, Array]:
     """Norms from inner products of all pairs of shares, and for each whether no sum cancelled."""
-    largest = jnp.max(jnp.stack([share.scale[1] for share in shares]), 0)
     positions = sum(share.second.shape[2] for share in shares)
-    scales = [times_power_of_two(m, e - largest) for m, e in (share.scale for share in shares)]
-    square = alone = jnp.zeros_like(largest)
+    square = alone = jnp.zeros_like(shares[0].scale)
     for i, j in combinations_with_replacement(range(len(shares)), 2):
         one, other = shares[i], shares[j]
         terms = inner(one.first, other.first) * inner(one.second, other.second)
-        scale = scales[i] * scales[j]
+        scale = one.scale * other.scale
         square += (1 if i == j else 2) * scale * jnp.sum(terms, (1, 2, 3))
         if i == j:
             own = lax.iota(jnp.int32, terms.shape[-1])
@@ -133,16 +127,17 @@ def _norm(shares: Sequence[Share]) -> tuple[Array, Array]:
     # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of
     # what is left here.
     reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
-    return from_scaled((jnp.sqrt(at_least(square, 0)), largest)), reliable
+    dtype = wide_dtype(shares[0].second.dtype)
+    return jnp.sqrt(at_least(square, 0)).astype(dtype), reliable
 
 
 def _gram(asked: Asked, known: Known, measure: Measure) -> Array:
     """Inner products of all pairs of gradients, [B, B], where each is one outer product."""
     (share,) = shares_of(asked.task, known, factors_of(asked.task, known))
-    wide, (scale, exponent) = map(widened, share[:2]), share.scale
+    wide = [widened(x) for x in (share.first, share.second)]
     pairs = [jnp.einsum("agtd,bgtd->abg", x, x, precision="highest") for x in wide]
-    products = jnp.sum(math.prod(pairs), -1) * scale[:, None] * scale
-    return from_scaled((products, exponent[:, None] + exponent))
+    products = jnp.sum(math.prod(pairs), -1)
+    return (products * share.scale[:, None] * share.scale).astype(products.dtype)
 
 
 def _token_norms(asked: Asked, known: Known, measure: Measure) -> Array:
