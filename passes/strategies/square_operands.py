@@ -41,7 +41,7 @@ from hlo_surgery.passes.strategies.strategy import Task
 from hlo_surgery.passes.terms.contract_monomials import balanced
 from hlo_surgery.passes.terms.epilogue import Does, moved_statistic, reading_of, tail_powers
 from hlo_surgery.passes.terms.monomials import Dims, paired_dims
-from hlo_surgery.passes.terms.scaling import as_scaled, raised
+from hlo_surgery.passes.terms.scaling import exponent_of, raised, times_power_of_two
 from hlo_surgery.passes.terms.steps import (
     Axis,
     Contracted,
@@ -138,7 +138,9 @@ def _as_powers(size: Any, dtype: jnp.dtype) -> By:
     if isinstance(size, int):
         exponent = size.bit_length() - 1
         return size / 2**exponent, float(exponent)
-    return as_scaled(jnp.asarray(size, jnp.finfo(dtype).dtype))
+    wide = jnp.asarray(size, jnp.finfo(dtype).dtype)
+    exponent = exponent_of(wide)
+    return times_power_of_two(wide, -exponent), exponent
 
 
 def weighted_squares(task: Task, known: Known, weights: Array, finite: Array | None) -> Array:

@@ -10,8 +10,10 @@ phi(x y) = phi(2**e x) phi(2**-e y), but for another e phi of a factor may be 0 
 the product is not.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 
 import jax.numpy as jnp
@@ -30,16 +32,7 @@ from hlo_surgery.passes.terms.monomials import (
     laid_along,
     magnitudes,
 )
-from hlo_surgery.passes.terms.scaling import (
-    Scaled,
-    as_scaled,
-    exponent_of,
-    from_scaled,
-    near_power_of_two,
-    product_of,
-    raised,
-    times_power_of_two,
-)
+from hlo_surgery.passes.terms.scaling import near_power_of_two, or_one, raised
 
 
 def balanced(
@@ -57,7 +50,7 @@ def balanced(
     """
     own, other = dims
     largest = magnitudes(lhs, own), magnitudes(rhs, other)
-    most, other_most = map(_or_one, largest)
+    most, other_most = map(or_one, largest)
     by = near_power_of_two(jnp.sqrt(other_most) / jnp.sqrt(most))
     half, zero = power // 2, jnp.zeros((), lhs.dtype)
     first = raised(lhs * laid_along(by, lhs, own), half)
@@ -71,16 +64,10 @@ def balanced(
     return spoilt(first, largest[1], own), spoilt(second, largest[0], other)
 
 
-def _or_one(largest: Array) -> Array:
-    """1 where it is no normal number."""
-    is_normal = (largest >= jnp.finfo(largest.dtype).tiny) & (largest < jnp.inf)
-    return jnp.where(is_normal, largest, 1)
-
-
-FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
-    "square": lambda x: (x[0] * x[0], 2 * x[1]),
-    "abs": lambda x: (jnp.abs(x[0]), x[1]),
-    "sign": lambda x: (lax.sign(x[0]), jnp.zeros_like(x[1])),
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "square": lax.square,
+    "abs": jnp.abs,
+    "sign": lax.sign,
 }
 
 
@@ -125,46 +112,40 @@ def contract(of: Contraction, operands: Arrays, dtype: np.dtype) -> Array:
     return lax.cond(exact, lambda: found, lambda: _slice_by_slice(of, sides, scale).astype(dtype))
 
 
-def _number(of: Contraction, numbers: Arrays) -> Scaled:
-    """The product of all numbers, and of what is behind them."""
+def _number(of: Contraction, numbers: Arrays) -> Array:
+    """The product of all numbers, and of what is behind them, in float64."""
     functions = [*(own for _, own in of.monomial.numbers), ()]
     pairs = zip(functions, numbers, strict=True)
-    return product_of([_applied(own, as_scaled(x.ravel()[0])) for own, x in pairs])
+    wide = [_applied(own, x.ravel()[0].astype(jnp.float64)) for own, x in pairs]
+    return reduce(operator.mul, wide)
 
 
-def _applied(functions: Functions, to: Scaled) -> Scaled:
-    for name in functions:
-        to = FUNCTIONS[name](to)
-    return to
+def _applied(functions: Functions, to: Array) -> Array:
+    return reduce(lambda x, name: FUNCTIONS[name](x), functions, to)
 
 
-def _powers(of: Contraction, x: Scaled) -> Scaled:
+def _powers(of: Contraction, x: Array) -> Array:
     """All terms of one factor of the outer product, or of their product."""
-    return product_of([_applied(functions, x) for functions in of.monomial.terms])
+    return reduce(operator.mul, (_applied(functions, x) for functions in of.monomial.terms))
 
 
-def _scaled_sides(of: Contraction, sides: Arrays, scale: Scaled) -> tuple[Arrays, Array]:
+def _scaled_sides(of: Contraction, sides: Arrays, scale: Array) -> tuple[Arrays, Array]:
     """Both factors' terms, of which the second has no element beyond 1; and whether nothing was
     lost that counts: only a sign does where the first has none beyond 1 either.
     """
-    one, other = (_powers(of, _as_one(x)) for x in sides)
-    exponent = one[1] + other[1]
-    first = from_scaled(product_of([(one[0], exponent), scale]))
+    most = [2 * near_power_of_two(jnp.max(jnp.abs(x), initial=0)) for x in sides]
+    one, other = (_powers(of, x / m) for x, m in zip(sides, most, strict=True))
+    behind = _powers(of, most[0].astype(jnp.float64) * most[1]) * scale
+    first = (one * behind).astype(one.dtype)
     has_sign = any("sign" in functions for functions in of.monomial.terms)
     is_small = (jnp.max(jnp.abs(first), initial=0) <= 1) & (not has_sign)
-    is_kept = _is_kept(sides[0], one[0]) & _is_kept(sides[1], other[0])
-    return [first, other[0]], is_kept | is_small
+    is_kept = _is_kept(sides[0], one) & _is_kept(sides[1], other)
+    return [first, other], is_kept | is_small
 
 
 def _is_kept(x: Array, powers: Array) -> Array:
     """Whether all powers are normal numbers but those of zeros."""
     return jnp.all((x == 0) | (jnp.abs(powers) >= jnp.finfo(powers.dtype).tiny))
-
-
-def _as_one(x: Array) -> Scaled:
-    """An array as m * 2**e with one e, and no m beyond 1."""
-    exponent = exponent_of(jnp.max(jnp.abs(x), initial=0)) + 1
-    return times_power_of_two(x, -exponent), exponent
 
 
 def _contracted(of: Contraction, arrays: Arrays) -> Array:
@@ -175,7 +156,7 @@ def _contracted(of: Contraction, arrays: Arrays) -> Array:
     return jnp.einsum(arrays[0], first, arrays[1], second, kept, precision=how)  # pyright: ignore
 
 
-def _slice_by_slice(of: Contraction, sides: Arrays, scale: Scaled) -> Array:
+def _slice_by_slice(of: Contraction, sides: Arrays, scale: Array) -> Array:
     """The sum, which holds one slice along the largest of what is summed at a time."""
     along = max(of.summed, key=lambda digit: digit.size)
     rest = [digit for digit in of.digits if digit is not along]
@@ -185,8 +166,8 @@ def _slice_by_slice(of: Contraction, sides: Arrays, scale: Scaled) -> Array:
     def slice_at(number: Array | int) -> Array:
         at = [number if len(x) > 1 else 0 for x in whole]
         pairs = zip(whole, at, strict=True)
-        taken = [as_scaled(lax.dynamic_index_in_dim(x, i, 0, keepdims=False)) for x, i in pairs]
-        each = from_scaled(product_of([_powers(of, product_of(taken)), scale]))
+        one, other = (lax.dynamic_index_in_dim(x, i, 0, keepdims=False) for x, i in pairs)
+        each = _powers(of, one.astype(jnp.float64) * other) * scale
         return jnp.sum(each, [d for d, digit in enumerate(rest) if digit in of.summed])
 
     return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(i), slice_at(0))

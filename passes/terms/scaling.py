@@ -1,14 +1,13 @@
-"""Binary exponents: numbers as m * 2**e, so that no step to a product leaves its floats' range.
+"""Scaling: powers of two, so that no step to a product leaves the range of its floats; and norms.
 
 XLA flushes to zero what is smaller than the smallest normal number, also where it is a constant or
-the inverse of one: 2**-127 is 0 in float32. So powers of two are multiplied with, in parts that are
-normal numbers, as are their inverses. Exponents are integers held as floats.
+the inverse of one: 2**-127 is 0 in float32. So powers of two are multiplied with that are normal
+numbers, as are their inverses. Exponents are integers held as floats.
 
 Norms of float32, their squares summed in float64, where none overflows and none underflows.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import partial, reduce
 
@@ -18,49 +17,40 @@ from jax import Array, lax
 
 from hlo_surgery.passes.ir.constants import widened
 
-# A number as m and e; m is near 1, or is 0, inf or NaN.
-Scaled = tuple[Array, Array]
-
-# An exponent below that of any number: that of zero, so that it is never the largest of several.
-LOWEST = -1e5
-
 # A function of arrays is traced once for their shapes, and not wherever a large model needs it; its
 # ops stand there as if it had been.
 traced_once = partial(jax.jit, inline=True)
 
 
-@partial(traced_once, static_argnames="of_zero")
-def exponent_of(magnitude: Array, of_zero: float = 0) -> Array:
-    """The exponent of positive numbers, give or take one; `of_zero` of what is no normal number, 0
-    of inf and NaN.
+@traced_once
+def exponent_of(magnitude: Array) -> Array:
+    """The exponent of positive numbers, give or take one; 0 of what is no normal number.
 
     >>> exponent_of(jnp.array([0.75, 8.0, 0.0, jnp.inf])).tolist()
     [-1.0, 3.0, 0.0, 0.0]
     """
-    tiny = jnp.finfo(magnitude.dtype).tiny
-    is_normal = (magnitude >= tiny) & (magnitude < jnp.inf)
-    exponent = jnp.floor(jnp.log2(jnp.where(is_normal, magnitude, 1)))
-    # Of all that is not normal it is 0 already.
-    return exponent if of_zero == 0 else jnp.where(magnitude < tiny, of_zero, exponent)
+    return jnp.floor(jnp.log2(or_one(magnitude)))
 
 
-@partial(traced_once, static_argnames="parts")
-def times_power_of_two(x: Array, exponent: Array, parts: int = 2) -> Array:
-    """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent. In
-    float32 exponents beyond 120 a part count as 120.
+def or_one(largest: Array) -> Array:
+    """1 where it is no normal number."""
+    is_normal = (largest >= jnp.finfo(largest.dtype).tiny) & (largest < jnp.inf)
+    return jnp.where(is_normal, largest, 1)
+
+
+@traced_once
+def times_power_of_two(x: Array, exponent: Array) -> Array:
+    """x * 2**exponent, exact if a normal number; in float32 exponents beyond 240 count as 240.
 
     >>> x = jnp.float32(3e-38)
     >>> times_power_of_two(x, jnp.float32(130.0)).item() == float(x) * 2.0**130
     True
     """
-    # Beyond it a part would be no normal number.
-    limit = parts * (float(jnp.finfo(exponent.dtype).maxexp) - 8)
+    # Of two parts, which are normal numbers, as 2**240 is none.
+    limit = 2 * (float(jnp.finfo(exponent.dtype).maxexp) - 8)
     exponent = jnp.clip(exponent, -limit, limit)
-    part = jnp.floor(exponent / parts)
-    power = _power_of_two(part).astype(x.dtype)
-    for _ in range(parts - 1):
-        x = x * power
-    return x * _power_of_two(exponent - part * (parts - 1)).astype(x.dtype)
+    part = jnp.floor(exponent / 2)
+    return x * _power_of_two(part).astype(x.dtype) * _power_of_two(exponent - part).astype(x.dtype)
 
 
 def _power_of_two(exponent: Array) -> Array:
@@ -88,31 +78,6 @@ def raised(x: Array, power: Array | float) -> Array:
         # writes out, on CPU, as an array like x, and keeps until the last of them.
         return reduce(lambda y, _: y + y, range(int(power)), wide)
     return times_power_of_two(wide, jnp.asarray(power, jnp.finfo(wide.dtype).dtype))
-
-
-@traced_once
-def as_scaled(x: Array) -> Scaled:
-    """Each number as m and e, which is LOWEST for zero."""
-    exponent = exponent_of(jnp.abs(x), LOWEST)
-    return times_power_of_two(x, -exponent), exponent
-
-
-def product_of(numbers: Sequence[Scaled]) -> Scaled:
-    """The product, still as m and e."""
-    mantissas, exponents = zip(*numbers, strict=True)
-    return reduce(operator.mul, mantissas), reduce(operator.add, exponents)
-
-
-def inverse_of(number: Scaled) -> Scaled:
-    """1 over a number."""
-    return 1 / number[0], -number[1]
-
-
-@traced_once
-def from_scaled(number: Scaled) -> Array:
-    """m * 2**e as one number: inf or 0 only where that is."""
-    mantissa, exponent = number
-    return times_power_of_two(mantissa, exponent, parts=4)
 
 
 # XLA on CPU takes five times as long for a long sum in float64, and is left to one of float32.
