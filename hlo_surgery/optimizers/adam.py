@@ -227,6 +227,6 @@ def _clipped(gradient: Any, given: Given, clip_norm: float | None) -> tuple[Any,
     """The gradient and its second moment, as if all examples were scaled as their mean is."""
     if clip_norm is None or not jax.tree.leaves(gradient):
         return gradient, given
-    factor = clip_norm / at_least(optax.global_norm(widened_tree(gradient)), clip_norm)
+    factor = clip_norm / at_least(optax.tree.norm(widened_tree(gradient)), clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

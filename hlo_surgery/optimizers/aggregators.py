@@ -58,7 +58,7 @@ def clip_examples(max_norm: float) -> optax.GradientTransformation:
     statistic = clipped_mean(max_norm)
 
     def update_fn(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        norms = jax.vmap(optax.global_norm)(widened_tree(updates))
+        norms = jax.vmap(optax.tree.norm)(widened_tree(updates))
         weights = clipping(statistic.name, max_norm)(norms)
 
         def scaled(g: jax.Array) -> jax.Array:

@@ -161,11 +161,9 @@ def _predict_loop(task: Task, measures: Measures, schedule: Schedule) -> Predict
     steps, own = -(-counts.size // chunk), taken(task, measures).held
     taking = taking_seconds(task, measures, steps)
     if any(isinstance(m, Norms) for m in measures):
-        # Each gradient is read for its squares, and for its largest element in a step that may not
-        # branch.
+        # Each gradient is read for its squares.
         reading = device.moving_seconds(counts.gradient, counts.held)
-        times = counts.size * (1 if _branches(schedule, device) else 2)
-        taking += times * max(reading, counts.elements * device.read_element)
+        taking += counts.size * max(reading, counts.elements * device.read_element)
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.held, 2 * counts.held)
         seconds = max(made, accumulating) + taking
