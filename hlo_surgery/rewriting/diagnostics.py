@@ -78,10 +78,19 @@ def _is_told(module: Analysed, request: Request, value: Value) -> bool:
     return request.real_of.issuperset(n for n in request.batch if arguments[n] in behind)
 
 
+UNREACHED = (
+    "no example reaches any gradient, so that each example's own is the batch's: of what is named "
+    "as the batch the loss takes no more than the size; name in batch_argnums (batch, --batch) "
+    "what it is computed from"
+)
+
+
 def warn_of_constants(plan: Plan) -> None:
     """One BatchConstantWarning for all of a plan, at the line that asked."""
-    if plan.unmarked:
-        warnings.warn(_text(plan.unmarked), BatchConstantWarning, stacklevel=users_level())
+    unreached = bool(plan.outputs) and all(output.note for output in plan.outputs)
+    if plan.unmarked or unreached:
+        told = _text(plan.unmarked) if plan.unmarked else UNREACHED
+        warnings.warn(told, BatchConstantWarning, stacklevel=users_level())
 
 
 def _text(reasons: tuple[Reason, ...]) -> str:

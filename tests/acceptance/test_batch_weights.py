@@ -108,6 +108,17 @@ def test_what_is_marked_or_no_examples_is_not_warned_of(name):
     assert not warned(lambda: as_function(SAID[name])(PARAMS, FEATURES, WEIGHTS))
 
 
+def test_a_batch_that_reaches_no_gradient_is_warned_of():
+    """As of a generator's loss, which takes the batch's size alone."""
+
+    def loss(w, x, key):
+        return jnp.mean(jnp.tanh(jax.random.normal(key, x.shape) @ w))
+
+    f = hs.grad(loss, batch_argnums=1, statistics=hs.norms())
+    (warning,) = warned(lambda: f(jnp.ones(3), jnp.ones((B, 3)), jax.random.key(0)))
+    assert "no example reaches any gradient" in str(warning.message)
+
+
 def test_it_is_warned_of_once_for_each_rewriting():
     f = as_function(weighted_mean)
 
