@@ -97,6 +97,13 @@ def test_equal_static_values_of_other_types_are_others():
     assert_close(f(W, X, Fraction(1))[1], 3 * norms)
 
 
+def test_promotion_may_be_strict():
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        squares = f(*(a.astype(jnp.float64) for a in (W, X, Y)))[1]
+    assert_close(squares, mean_square(EXAMPLES))
+
+
 def noisy(w, x, keys):
     noise = jax.vmap(lambda key: jax.random.normal(key, (4,)))(keys)
     return jnp.mean(((x + noise) @ w) ** 2)
