@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hlo_surgery.frameworks.nnx_models import (
     as_states,
@@ -66,8 +67,9 @@ def is_module(x: Any) -> bool:
     return equinox is not None and isinstance(x, equinox.Module)
 
 
-# Of Python, which no array is.
-NUMBER = int | float | complex
+def _is_number(leaf: Any) -> bool:
+    """Whether it is a number of Python; NumPy's are arrays, though some are Python's as well."""
+    return isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
 
 
 def with_fixed_numbers(tree: Any) -> Any:
@@ -76,7 +78,7 @@ def with_fixed_numbers(tree: Any) -> Any:
         return tree
 
     def of_leaf(leaf: Any) -> Any:
-        return FixedNumber(leaf, type(leaf)) if isinstance(leaf, NUMBER) else leaf
+        return FixedNumber(leaf, type(leaf)) if _is_number(leaf) else leaf
 
     def fixed(part: Any) -> Any:
         return jax.tree.map(of_leaf, part) if is_module(part) else part
@@ -160,8 +162,8 @@ def are_trained(tree: Any) -> list[bool]:
     """
     found: list[bool] = []
     for part in jax.tree.leaves(tree, is_leaf=is_module):
-        fixed = NUMBER if is_module(part) else ()
-        found += [_is_inexact(x) and not isinstance(x, fixed) for x in jax.tree.leaves(part)]
+        fixed = is_module(part)
+        found += [_is_inexact(x) and not (fixed and _is_number(x)) for x in jax.tree.leaves(part)]
     return found
 
 

@@ -83,9 +83,9 @@ class TrainStep:
         pytrees = as_pytrees(given)
         shards = self._shards(pytrees)
         arrays, fixed = split_traced(pytrees[0])
-        own = _apart((arrays, opt_state))
-        others = pytrees[1:]
+        own, others = (arrays, opt_state), pytrees[1:]
         _check_not_donated((own, others))
+        own = _apart(own, others)
         with running_here(self.asked.planning.get("target")):
             own = self._committed((shards, fixed), own, others)
             found = self._jitted(shards, fixed, *own, *others)
@@ -226,11 +226,11 @@ def _arguments(given: Given) -> tuple[Any, Mapping[str, Any]]:
     return (model, *rest), named
 
 
-def _apart(donated: Any) -> Any:
-    """With copies of arrays that occur again, as parameters do in some states: no buffer is donated
-    twice.
+def _apart(donated: Any, others: Any) -> Any:
+    """With copies of arrays that occur again, as parameters do in some states, or as the target
+    that they are at first: no buffer is donated twice, or used besides.
     """
-    seen: set[int] = set()
+    seen = set(map(id, jax.tree.leaves(others)))
 
     def apart(leaf: Any) -> Any:
         is_seen = isinstance(leaf, Array) and id(leaf) in seen

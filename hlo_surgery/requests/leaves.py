@@ -58,7 +58,8 @@ def typed(output: Any, sharding: Any) -> Any:
 def signature(leaf: Any) -> Any:
     """What a rewriting depends on: kinds of arrays, and whatever is static itself."""
     if not is_array(leaf):
-        return leaf
+        # True equals Fraction(1), and text what is made of a class of texts.
+        return type(leaf), leaf
     kind = kind_of(leaf)
     return kind.shape, kind.dtype, kind.weak_type, explicit_sharding(kind)
 

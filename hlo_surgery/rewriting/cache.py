@@ -131,10 +131,16 @@ class _Writer(pickle.Pickler):
         """How an object is written. PicklingError where its code may change unseen."""
         if not (isinstance(obj, type | FunctionType) or hasattr(obj, "__wrapped__")):
             return NotImplemented
-        if obj.__module__.partition(".")[0] not in VERSIONED:
+        if not {of.partition(".")[0] for of in _modules(obj)} <= VERSIONED:
             raise pickle.PicklingError(f"nothing tells whether {obj} has changed")
         # It is never read again: any built-in function would do.
         return repr, (_name(obj) if isinstance(obj, type) else _parts(obj),)
+
+
+def _modules(obj: Any) -> list[str]:
+    """What it says that it is of, and where its code is, which `functools.wraps` hides."""
+    own = [obj.__globals__.get("__name__", "")] if isinstance(obj, FunctionType) else []
+    return [obj.__module__, *own]
 
 
 def _name(obj: Any) -> str:

@@ -88,7 +88,7 @@ Result = TypeVar("Result")
 
 
 def in_clean_config(work: Callable[[], Result]) -> Result:
-    """Run with x64 enabled and outside any ambient mesh, trace or default device.
+    """Run with x64 and promotion enabled, outside any ambient mesh, trace or default device.
 
     JAX keeps these per thread. Without x64 the 64-bit types of a module would be lost in tracing;
     what users write is called with their own options, by `export.as_asked`.
@@ -98,7 +98,7 @@ def in_clean_config(work: Callable[[], Result]) -> Result:
     def isolated() -> Result:
         # Of this thread alone, as all of JAX's.
         _asked.set(numerics)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
             return work()
 
     with ThreadPoolExecutor(1) as thread:

@@ -76,8 +76,10 @@ def wide_dtype(dtype: np.dtype) -> np.dtype:
 
     JAX promotes no float8, since it might be meant otherwise.
     """
-    narrow = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
-    return np.dtype(np.float32) if narrow else np.dtype(jnp.promote_types(dtype, jnp.float32))
+    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+        return np.dtype(np.float32)
+    with jax.numpy_dtype_promotion("standard"):
+        return np.dtype(jnp.promote_types(dtype, jnp.float32))
 
 
 def widened(x: Array) -> Array:

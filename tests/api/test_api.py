@@ -4,6 +4,8 @@ This folder alone tests the interface of `jax.grad`, padding, rows of an example
 over, wrong calls.
 """
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +86,22 @@ def test_flags_and_strings_are_static():
     for flags in [(True, "tanh"), (False, "tanh"), (True, "none"), (False, "none")]:
         expected = jax.vmap(lambda x, flags=flags: jax.grad(switched)(W, x[None], *flags))(X)
         assert_close(f(W, X, *flags)[1], mean_square(expected))
+
+
+def test_equal_static_values_of_other_types_are_others():
+    def switched(w, x, flag):
+        return jnp.mean((x @ w) ** 2) * (1 if isinstance(flag, bool) else 3)
+
+    f = hs.grad(switched, statistics=hs.norms())
+    _, norms = f(W, X, True)
+    assert_close(f(W, X, Fraction(1))[1], 3 * norms)
+
+
+def test_promotion_may_be_strict():
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        squares = f(*(a.astype(jnp.float64) for a in (W, X, Y)))[1]
+    assert_close(squares, mean_square(EXAMPLES))
 
 
 def noisy(w, x, keys):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import wraps
 
 import jax
 import jax.numpy as jnp
@@ -66,8 +67,9 @@ def test_what_was_asked_before_is_not_rewritten(name, folder, rewritings):
         [hs.projected(3, seed=2), hs.projected(3, seed=3)],
         [hs.mean_of(lambda g: g**2), hs.mean_of(lambda g: g**2)],
         [hs.mean_of(jax.jit(lambda g: g**2)), hs.mean_of(jax.jit(lambda g: g**2))],
+        [hs.mean_of(wraps(jnp.abs)(lambda g: g**2))] * 2,
     ],
-    ids=["bounds", "seeds", "own functions", "own functions, jitted"],
+    ids=["bounds", "seeds", "own functions", "own functions, jitted", "own, named as JAX's"],
 )
 def test_what_may_be_something_else_is_rewritten(asked, folder, rewritings):
     for statistic in asked:

@@ -3,8 +3,11 @@
 This folder alone tests models of Flax NNX and Equinox, and the page on them.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hlo_surgery as hs
@@ -40,6 +43,19 @@ def test_grad_is_by_the_floats_of_a_module():
     model = make_model()
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())
     check(*f(model, X, Y), model)
+
+
+class Scaled(eqx.Module):
+    scale: Any
+
+
+def test_a_number_of_numpy_is_an_array():
+    def scaled(model, x):
+        return jnp.mean((model.scale * x) ** 2)
+
+    model = Scaled(np.float64(0.5))
+    gradient, _ = hs.grad(scaled, statistics=hs.norms())(model, X)
+    assert_close(gradient.scale, eqx.filter_grad(scaled)(model, X).scale)
 
 
 @pytest.mark.parametrize("around", [lambda f: f, eqx.filter_jit])

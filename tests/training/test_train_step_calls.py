@@ -38,6 +38,18 @@ def test_any_optimizer_of_optax():
     assert_same(found, jax.tree.map(lambda p, g: p - 0.1 * g, PARAMS, gradient))
 
 
+def test_parameters_are_their_own_target_at_first():
+    def towards(p, target, x, y):
+        return square_error({"w": p["w"], "b": p["b"] * target["b"]}, x, y)
+
+    optimizer, params = optax.sgd(0.1), jax.tree.map(jnp.array, PARAMS)
+    step = hs.train_step(towards, optimizer, batch_argnums=(2, 3))
+    found, _, _ = step(params, optimizer.init(params), params, *BATCH)
+    gradient = jax.grad(towards)(PARAMS, PARAMS, *BATCH)
+    assert_same(found, jax.tree.map(lambda p, g: p - 0.1 * g, PARAMS, gradient))
+    assert_same(params, PARAMS)
+
+
 ROWS = mlp_batch(0)
 OPTIMIZERS = {"micro_adam": ho.micro_adam(0.01), "adam": ho.adam(0.01)}
 
