@@ -28,7 +28,6 @@ from hlo_surgery.passes.measures.moments import (
     ROWS,
     SPREADS,
     Join,
-    Padding,
     central_moment,
     squared_magnitude,
     without_padding,
@@ -132,13 +131,15 @@ class Defined(Measure, ABC):
         """What `each` costs of a gradient of this kind, where that is more than reading it."""
         return TakingCost()
 
-    def of(self, g: Array, padding: Padding | None = None) -> Array:
-        """The definition, on the gradients of all examples at once, [B, *parameter]."""
-        count = g.shape[0] if padding is None else padding.count
-        real = partial(without_padding, padding=padding)
-        mean = jnp.sum(real(widened(g)), 0) / count if self.is_about_mean else None
-        rows = jax.tree.map(real, jax.vmap(self.each, (0, None))(g, mean))
-        return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, count)
+    def of(self, g: Array, real: Array | None = None, count: Any = None) -> Array:
+        """The definition, on the gradients of all examples at once, [B, *parameter]; of the `real`
+        ones, [B], of which there are so many, 1 at least.
+        """
+        number = g.shape[0] if count is None else count
+        counted = partial(without_padding, real=real)
+        mean = jnp.sum(counted(widened(g)), 0) / number if self.is_about_mean else None
+        rows = jax.tree.map(counted, jax.vmap(self.each, (0, None))(g, mean))
+        return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, number)
 
 
 def summed_rows(rows: Array) -> Array:

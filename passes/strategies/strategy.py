@@ -24,7 +24,6 @@ from hlo_surgery.passes.measures.measures import (
     Phi,
     TakingCost,
 )
-from hlo_surgery.passes.measures.moments import Padding
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import (
     Counts,
@@ -64,10 +63,6 @@ class Examples:
     def flags(self, known: Known) -> Array | None:
         """Which are real, [B], or None where all are."""
         return None if self.real is None else known[self.real[0]]
-
-    def padding(self, known: Known) -> Padding | None:
-        """Which are real, and how many, or None where all are."""
-        return None if self.real is None else Padding(*(known[value] for value in self.real))
 
     def count(self, known: Known) -> Any:
         """How many a mean is over: B, or a traced number that is 1 at least."""

@@ -107,11 +107,11 @@ def _of_single_products(task: Task, known: Known) -> Array:
     """The product of the norms of what sites take, as it lies: laid out as factors it would be
     copied.
     """
-    (e,), padding = task.einsums, task.examples.padding(known)
+    (e,), real = task.einsums, task.examples.flags(known)
     sliced = [(known[v], axis.dim) for v, axis in e.site.inputs if isinstance(axis, PerExample)]
     norms = [scaled_norms(widened(x), dim) for x, dim in sliced]
     scale = scale_of(e, known, task.examples.factor(known))
-    return without_padding(jnp.abs(from_scaled(product_of([*norms, scale]))), padding)
+    return without_padding(jnp.abs(from_scaled(product_of([*norms, scale]))), real)
 
 
 @traced_once
