@@ -72,7 +72,7 @@ def is_known_kernel(op: Operation) -> bool:
 
 def leading(op: Operation) -> int:
     """How many dimensions in front are those of devices, each with a kernel to itself."""
-    return len(cast(Any, op.attributes[OVER_DEVICES])) if OVER_DEVICES in op.attributes else 0
+    return len(mlir.entries(op, OVER_DEVICES))
 
 
 def kernel_rule(op: Operation) -> Rule | None:
