@@ -69,15 +69,17 @@ def extend_results(
     new_by_old = dict(zip(mlir.results(op), mlir.results(renewed), strict=False))
     for old, new in new_by_old.items():
         old.replace_all_uses_with(new)
+
     # Values that are gone must be known nowhere: others may come to lie at their addresses.
+    def renew(x: Any) -> Any:
+        return new_by_old.get(x, x) if isinstance(x, ir.Value) else x
+
     for each in known:
-        gone = [old for old in new_by_old if old in each]
         if isinstance(each, set):
-            each.difference_update(gone)
-            each.update(new_by_old[old] for old in gone)
+            now: Any = set(map(renew, each))
         else:
-            each |= {new_by_old[old]: each.pop(old) for old in gone}
-            held = {k: v for k, v in each.items() if isinstance(v, ir.Value) and v in new_by_old}
-            each |= {k: new_by_old[v] for k, v in held.items()}
+            now = {renew(k): renew(v) for k, v in each.items()}
+        each.clear()
+        each.update(now)
     op.erase()
     return renewed

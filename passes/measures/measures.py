@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,7 @@ from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.passes.terms.steps import Given, GradientSlice
 
 
-@dataclass(frozen=True)
-class TakingCost:
+class TakingCost(NamedTuple):
     """`flops` of contractions and `held` bytes of results for each example; `drawn`: bytes that are
     made once for all examples taken at a time, as random signs are.
     """
@@ -53,11 +52,6 @@ class TakingCost:
     flops: int = 0
     held: int = 0
     drawn: int = 0
-
-    def __add__(self, other: "TakingCost") -> "TakingCost":
-        return TakingCost(
-            self.flops + other.flops, self.held + other.held, self.drawn + other.drawn
-        )
 
 
 class Measure:

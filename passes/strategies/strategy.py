@@ -6,7 +6,7 @@ Taken: what it costs to take measures of all examples' gradients, beside making 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -110,10 +110,8 @@ class Task:
     @cached_property
     def looped(self) -> SliceFunction:
         """The same for one example after another, which reads its own rows of ragged axes alone."""
-        size, own = self.examples.size, in_order(self.sliced)
-        if own == self.sliced:
-            return self.function
-        return slice_function(own, size, self.examples.is_mean, self.how, self.counted)
+        own = in_order(self.sliced)
+        return self.function if own == self.sliced else replace(self, sliced=own).function
 
     @cached_property
     def counts(self) -> Counts:
@@ -168,10 +166,6 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def _always(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Strategy:
     """A way to compute some measures of a gradient.
@@ -187,7 +181,7 @@ class Strategy:
     applies: Callable[[Task, Measure], bool]
     predict: Callable[[Task, Measures, Schedule], Predicted]
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
-    pays: Callable[[Task, Measure, Schedule, Predicted], bool] = _always
+    pays: Callable[[Task, Measure, Schedule, Predicted], bool] = lambda *_: True
     words: str = ""
     together: "Callable[[Mapping[int, Chosen]], list[list[int]]]" = lambda chosen: [
         [i] for i in chosen
@@ -261,7 +255,8 @@ def taken(task: Task, measures: Measures) -> TakingCost:
     """Of one example's gradient, all measures together."""
     value = task.sliced.value
     kind = jax.ShapeDtypeStruct(mlir.shape(value), dtype_of(value))
-    return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), TakingCost())
+    each = (m.taking(kind) for m in measures if isinstance(m, Defined))
+    return TakingCost(*map(sum, zip(TakingCost(), *each, strict=True)))
 
 
 def taking_seconds(task: Task, measures: Measures, times: int) -> float:

@@ -100,7 +100,6 @@ class CountedLoop:
     for each order in which steps take places, the digit that counts these places.
     """
 
-    op: Operation
     trips: int
     counters: dict[Value, npt.NDArray[Any]]
     digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)

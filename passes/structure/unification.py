@@ -117,7 +117,7 @@ def _visit_loop(known: Unifying, op: Operation) -> None:
         known.alike(start, condition.arguments[i], body.arguments[i], returned[i], op.results[i])
     counters, around = counter_values(op), known.around
     if counters:
-        known.loops[body] = CountedLoop(op, len(next(iter(counters.values()))), counters)
+        known.loops[body] = CountedLoop(len(next(iter(counters.values()))), counters)
         known.around = [*around, known.loops[body]]
     _visit_block(known, condition)
     _visit_block(known, body)
