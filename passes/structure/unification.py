@@ -81,8 +81,8 @@ def structured(
         left = [a for n, a in enumerate(block.arguments) if n not in (*batch, *ragged)]
         floats = filter(mlir.is_inexact, [*left, *mlir.returned(block)])
         found.others = [digits for value in floats for digits in found.of(value)]
-    if ragged is not None and len(leaves([examples])) == 1:
-        find_ragged(found, examples.root)
+        if len(leaves([examples])) == 1:
+            find_ragged(found, examples.root)
     return found, leaves([examples]) if size > 1 else []
 
 
