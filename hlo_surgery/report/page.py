@@ -16,6 +16,7 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.modules import inline_calls
+from hlo_surgery.passes.normalise.normalize import free_invariants
 from hlo_surgery.plan import Plan, plan_table
 from hlo_surgery.report.drawing import keys
 from hlo_surgery.report.findings import Addition, Findings, additions, by_reason
@@ -245,6 +246,7 @@ def find(module: Module, options: Mapping[str, Any]) -> Findings:
     rewritten, refused = _rewritten(module, options)
     original = mlir.clone(module.code)
     inline_calls(original)
+    free_invariants(original)
     mlir.run_passes(original, *TIDY)
     modules = {"original": module} | ({"rewritten": rewritten} if rewritten else {})
     costs, why_not = _costs(modules, options.get("target"))

@@ -127,19 +127,19 @@ def _made(state: State, op: Operation, classes: Classes, captured: Values) -> Cl
     if reasons.is_first_devices(op) and any(isinstance(c, Batched) and c.at for c in classes):
         return [Mixed(reasons.meeting(op, reasons.APART))] * count
     if _is_of_data(classes):
-        classes = _bare_as_constants(state, op, classes)[0]
+        classes = _bare_as_constants(state, op, classes)
     if not _has(Batched, classes):
         return _of_constants(state, op, classes)
     if _scales_a_product(state, op, classes):
-        classes = _sums_as_constants(state, op, classes)[0]
+        classes = _sums_as_constants(state, op, classes)
         return [_as_product(c) for c in constants(state, op, classes)]
     if state.scope and any(isinstance(c, Batched) and not (c.summed or c.bare) for c in classes):
         # Beside a step's own examples a sum of data that is over is a constant, and no term.
-        given, are_over = _sums_as_constants(state, op, classes)
-        if are_over:
+        given = _sums_as_constants(state, op, classes)
+        if given != classes:
             classes = state.taken[op.results[0]] = given
     if state.contribution and op.name == BROADCAST and _may_be_laid_out(state, op):
-        return constants(state, op, _sums_as_constants(state, op, classes)[0])
+        return constants(state, op, _sums_as_constants(state, op, classes))
     found = _of_examples(state, op, classes)
     return _otherwise(state, op, classes, found) if _has(Mixed, found) else found
 
@@ -179,8 +179,8 @@ def _otherwise(state: State, op: Operation, classes: Classes, found: Classes) ->
     """Where examples meet: with what is nobody's as constants; then with sums of data as such."""
     readings = (_bare_as_constants, _sums_as_constants, _sums_as_constants)
     for reading in readings:
-        classes, changed = reading(state, op, classes)
-        if not changed:
+        before, classes = classes, reading(state, op, classes)
+        if classes == before:
             continue
         if _has(Batched, classes):
             again = _of_examples(state, op, classes)
@@ -190,7 +190,7 @@ def _otherwise(state: State, op: Operation, classes: Classes, found: Classes) ->
             state.taken[op.results[0]] = list(classes)
             is_product = reading is _sums_as_constants and multiplies(op)
             return [_as_product(c) if is_product else c for c in again]
-        found = again if changed and reading is _sums_as_constants else found
+        found = again if reading is _sums_as_constants else found
     return found
 
 
@@ -201,14 +201,13 @@ def _as_product(known: Class) -> Class:
     return replace(known, varies=known.varies | {PRODUCT})
 
 
-def _bare_as_constants(state: State, op: Operation, classes: Classes) -> tuple[Classes, bool]:
+def _bare_as_constants(state: State, op: Operation, classes: Classes) -> Classes:
     pairs = zip(op.operands, classes, strict=True)
     alone = all(not isinstance(c, Batched) or c.bare for c in classes)
-    found = [
+    return [
         _bare_constant(state, op, v, c, alone) if isinstance(c, Batched) and c.bare else c
         for v, c in pairs
     ]
-    return found, found != list(classes)
 
 
 def _bare_constant(
@@ -223,7 +222,7 @@ def _bare_constant(
     return Shared(term=known.term or term, varies=steps)
 
 
-def _sums_as_constants(state: State, op: Operation, classes: Classes) -> tuple[Classes, bool]:
+def _sums_as_constants(state: State, op: Operation, classes: Classes) -> Classes:
     """Sums of data, or in contributions any, that are over; first those in which the op is linear
     in no way, as a divisor.
     """
@@ -237,7 +236,7 @@ def _sums_as_constants(state: State, op: Operation, classes: Classes) -> tuple[C
     found = list(classes)
     for i, known in (never or over).items():
         found[i] = as_constant(state, op.operands[i], known)
-    return found, bool(over)
+    return found
 
 
 def _of_examples(state: State, op: Operation, classes: Classes) -> Classes:

@@ -18,6 +18,7 @@ on. That must hold for all that decides whether it is done, or it could start ag
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.constants import is_nothing, rearranged, settled
@@ -72,9 +73,7 @@ def _going_on(state: State, condition: Block) -> Value | None:
     """What of each example a condition asks, if it asks whether any goes on; all else that it asks,
     as for a cap on the steps, must be nobody's.
     """
-    asked = [mlir.returned(condition)[0]]
-    for value in asked:
-        asked += _both(value)
+    asked = closure(mlir.returned(condition), _both)
     others = [v for v in asked if not _both(v)]
     found = [v for v in others if _any_of(state, v) is not None]
     rest = [state.of(v) for v in others if v not in found]
@@ -297,9 +296,8 @@ def classify_branches(state: State, op: Operation, classify: Classify) -> None:
     decider = op.operands[0]
     for i, result in enumerate(op.results):
         values = [row[i] for row in returned]
-        known, mixed = state.of(values[0]), Mixed(reason_at(op, reasons.NOW_ONE))
-        for value in values[1:]:
-            known = joined(known, state.of(value), mixed)
+        mixed = Mixed(reason_at(op, reasons.NOW_ONE))
+        known = reduce(partial(joined, mixed=mixed), map(state.of, values))
         known = _beside_one(state, op, values, known)
         if not (is_free(known) or state.lie_alike(result, *values)):
             known = mixed

@@ -33,7 +33,7 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import source_line
 from hlo_surgery.passes.ir.mlir import Module, Operation, Shape, Value, Values, ir, sdy
-from hlo_surgery.passes.ir.traits import convolution_numbers, pads
+from hlo_surgery.passes.ir.traits import convolution_numbers
 
 ATTRIBUTE = "sdy.sharding_rule"
 # Since 0.12 Shardy permutes along what an update is shorter in, which says where elements are to be
@@ -78,8 +78,7 @@ def rule_of(op: Operation) -> Rule | None:
         blocked += attribute.permutation_factors
     operands = tuple(map(_factors, attribute.operand_mappings))
     results = tuple(map(_factors, attribute.result_mappings))
-    moved = [factor for dim in _padded_dims(op) for factor in results[0][dim]]
-    moved += [factor for dim in _window_dims(op) for factor in operands[1][dim]]
+    moved = [factor for dim in _window_dims(op) for factor in operands[1][dim]]
     return Rule(
         tuple(attribute.factor_sizes),
         operands,
@@ -108,13 +107,6 @@ def rule_along(op: Operation, along: Sequence[Axes]) -> Rule:
 def _size(values: Values, axes: Axes) -> int:
     pairs = zip(values, axes, strict=True)
     return next((mlir.shape(v)[axis] for v, axis in pairs if axis is not None), 1)
-
-
-def _padded_dims(op: Operation) -> list[int]:
-    """Dimensions along which a pad moves its operand: Shardy's rule omits those of equal size."""
-    if op.name != "stablehlo.pad":
-        return []
-    return [dim for dim, amounts in enumerate(pads(op)) if any(amounts)]
 
 
 def _window_dims(op: Operation) -> Sequence[int]:

@@ -15,6 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.kernels import Rule, rule_along
@@ -72,7 +73,7 @@ def is_known_kernel(op: Operation) -> bool:
 
 def leading(op: Operation) -> int:
     """How many dimensions in front are those of devices, each with a kernel to itself."""
-    return len(cast(Any, op.attributes[OVER_DEVICES])) if OVER_DEVICES in op.attributes else 0
+    return len(mlir.entries(op, OVER_DEVICES))
 
 
 def kernel_rule(op: Operation) -> Rule | None:
@@ -82,17 +83,14 @@ def kernel_rule(op: Operation) -> Rule | None:
     if not is_kernel(op):
         return None
     kernel = _kernel(mlir.text_attribute(op, "backend_config"))
-    values = [*op.operands, *op.results]
-    if kernel is None or len(values) != kernel.whole + len(kernel.windows):
+    if kernel is None:
         return None
-    shapes = [mlir.shape(v)[leading(op) :] for v in values]
+    shapes = [mlir.shape(v)[leading(op) :] for v in (*op.operands, *op.results)]
     rows: list[Indices] = [(None,) * len(shape) for shape in shapes[: kernel.whole]]
     rows += kernel.windows
-    if any(len(row) != len(shape) for row, shape in zip(rows, shapes, strict=True)):
+    if [*map(len, rows)] != [*map(len, shapes)]:
         return None
-    pairs = [
-        (i, n) for row, s in zip(rows, shapes, strict=True) for i, n in zip(row, s, strict=True)
-    ]
+    pairs = zip(chain(*rows), chain(*shapes), strict=True)
     if any(i is not None and kernel.grid[i] != size for i, size in pairs):
         return None
     # Devices are told apart as by a grid, whose indices are counted below zero.

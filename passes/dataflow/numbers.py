@@ -4,7 +4,8 @@
     iota [B, 1], concatenated with %labels [B, 1] along 1           the first column: [0, .., B-1]
 
 JAX writes an index with much arithmetic around it, which is worked out here by numpy, op by op.
-Arrays have a step's axis in front, of size 1 where the steps do not differ.
+Arrays have a step's axis in front, of size 1 where the steps do not differ. What a loop hands on as
+it is, normalising has taken out of it.
 
 Counters: given a loop, how often it runs, and what its counters take.
 
@@ -12,9 +13,10 @@ Counters: given a loop, how often it runs, and what its counters take.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +31,6 @@ Numbers = npt.NDArray[Any]
 Counters = dict[Value, Numbers]
 LARGEST = 1 << 22
 DEEPEST = 100
-COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-}
 # Of numbers alone: XLA adds truth values otherwise where it folds constants than where it runs.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add,
@@ -64,26 +58,10 @@ class Partly(NamedTuple):
     known: Numbers
 
 
-def is_permutation(numbers: Numbers | None, size: int) -> bool:
-    """Whether the numbers are 0 .. size-1, each once."""
-    return (
-        numbers is not None
-        and len(numbers) == size
-        and bool((np.sort(numbers) == np.arange(size)).all())
-    )
-
-
 def evaluate(value: Value) -> Numbers | None:
     """The numbers of a value of integers; None if it is not of constants alone."""
     told = Told().numbers(value, None)
     return None if told is None else told[0]
-
-
-def values_over(value: Value, counters: Counters) -> Numbers | None:
-    """A scalar's numbers, one an iteration; None if it is not of counters and constants alone."""
-    told = Told().numbers(value, counters)
-    trips = len(next(iter(counters.values())))
-    return None if told is None else np.broadcast_to(told.reshape(len(told)), trips)
 
 
 class Told:
@@ -127,9 +105,10 @@ class Told:
         if not _is_counted(value):
             return None
         op = mlir.defining_operation(value)
-        if op is None or op.name == mlir.BARRIER:
-            source = unchanged(value) if op is None else op.operands[mlir.results(op).index(value)]
-            return None if source is None else self._partly(source, counters)
+        if op is None:
+            return None
+        if op.name == mlir.BARRIER:
+            return self._partly(op.operands[mlir.results(op).index(value)], counters)
         if op.name == "stablehlo.constant":
             return _whole(elements(op)[None])
         if op.name == "stablehlo.iota":
@@ -152,10 +131,7 @@ class Told:
 
     def _stacked(self, op: Operation) -> Value | None:
         """What a step of a loop wrote into a stack, of which this slice is one of the steps'."""
-        source: Value | None = op.operands[0]
-        while source is not None and source not in self.stacks:
-            source = unchanged(source) if mlir.defining_operation(source) is None else None
-        part = None if source is None else self.stacks[source]
+        part = self.stacks.get(op.operands[0])
         alike = part is not None and mlir.shape(part) == mlir.shape(op.result)
         return part if alike else None
 
@@ -177,22 +153,11 @@ def _unknown(value: Value) -> Partly:
     return Partly(np.broadcast_to(dtype_of(value).type(0), shape), np.broadcast_to(False, shape))
 
 
-def unchanged(argument: Value) -> Value | None:
-    """What a loop starts an argument of its body from and hands on as it is; None of any other."""
-    block = cast(Any, argument.owner)
-    loop = block.owner.operation
-    if loop.name != "stablehlo.while":
-        return None
-    number = list(block.arguments).index(argument)
-    body = mlir.blocks(loop)[1]
-    returned = mlir.returned(body)[number]
-    return loop.operands[number] if returned == body.arguments[number] else None
-
-
 def _elementwise(op: Operation, operands: Sequence[Partly]) -> Partly | None:
     if op.name in ARITHMETIC and not has_numbers(op):
         return None
-    function = ELEMENTWISE.get(op.name) or COMPARED[_direction(op)]
+    # Python's operators go by the names that StableHLO's comparisons have.
+    function = ELEMENTWISE.get(op.name) or getattr(operator, _direction(op).lower())
     # A number beside an array, as `select` and `clamp` take it, meets all its elements.
     rank = max(x.known.ndim for x in operands)
     numbers, known = (

@@ -17,7 +17,7 @@ from hlo_surgery.passes.dataflow.ancestors import COPIES, PASSING, behind_barrie
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import elements
 from hlo_surgery.passes.ir.mlir import Operation, Value, Values, closure
-from hlo_surgery.passes.ir.traits import integers, is_linear
+from hlo_surgery.passes.ir.traits import integers, is_linear, pads
 
 SCALES = ("stablehlo.multiply", "stablehlo.divide")
 # Which operands are moved, the others being places.
@@ -89,7 +89,9 @@ def _uniform_if(value: Value, dim: int) -> Sequence[Along] | None:
         return [] if source is None or is_new else [(op.operands[0], source)]
     if op.name == "stablehlo.slice":
         return [(op.operands[0], dim)]
-    return _by_rule(op, dim)
+    # Of sizes that are equal Shardy's rule does not say that a pad moves them.
+    is_moved = op.name == "stablehlo.pad" and any(pads(op)[dim])
+    return None if is_moved else _by_rule(op, dim)
 
 
 def _by_rule(op: Operation, dim: int) -> Sequence[Along] | None:

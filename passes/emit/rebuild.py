@@ -1,58 +1,14 @@
 """Rebuild: loops and branches with more carries and results than they had, and copies of ops.
 
 Regions move; values stay valid.
-
-Counted loops: given a step and how often, its loop; its counter has 32 bits in any module.
-
-`lax.scan` counts in JAX's default integers. Where those have 64 bits, the compiler for TPU makes
-two words of them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, TypeVar, cast
-
-import jax
-import jax.numpy as jnp
-from jax import Array, lax
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from hlo_surgery.passes.emit.splice import Scope, location_for
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, Values, ir
-
-Carry = TypeVar("Carry")
-Step = Callable[[Carry, Array], tuple[Carry, Any]]
-
-
-def counted_loop(
-    step: Step[Carry], carry: Carry, count: int, written_out: bool = False, row: Any = None
-) -> tuple[Carry, Any]:
-    """What `lax.scan(step, carry, arange(count))` returns. `written_out`: step after step, without
-    a loop; `row`: shapes and dtypes of what a step stacks, where they are known.
-
-    >>> total, squares = counted_loop(lambda total, i: (total + i, i * i), jnp.int32(0), 4)
-    >>> print(total, squares)
-    6 [0 1 4 9]
-    """
-    if written_out or count == 1:
-        rows: list[Any] = []
-        for number in range(count):
-            carry, made = step(carry, jnp.int32(number))
-            rows.append(made)
-        return carry, jax.tree.map(lambda *each: jnp.stack(each), *rows)
-    row = jax.eval_shape(step, carry, jnp.int32(0))[1] if row is None else row
-    stacks = jax.tree.map(lambda each: jnp.zeros((count, *each.shape), each.dtype), row)
-
-    def go_on(state: tuple[Array, Carry, Any]) -> tuple[Array, Carry, Any]:
-        number, carried, stacked = state
-        carried, made = step(carried, number)
-        put = partial(
-            lax.dynamic_update_index_in_dim, index=number, axis=0, allow_negative_indices=False
-        )
-        return number + 1, carried, jax.tree.map(put, stacked, made)
-
-    found = lax.while_loop(lambda state: state[0] < count, go_on, (jnp.int32(0), carry, stacks))
-    return found[1:]
 
 
 def add_carries(loop: Operation, initial: Values) -> list[Value]:
@@ -113,15 +69,17 @@ def extend_results(
     new_by_old = dict(zip(mlir.results(op), mlir.results(renewed), strict=False))
     for old, new in new_by_old.items():
         old.replace_all_uses_with(new)
+
     # Values that are gone must be known nowhere: others may come to lie at their addresses.
+    def renew(x: Any) -> Any:
+        return new_by_old.get(x, x) if isinstance(x, ir.Value) else x
+
     for each in known:
-        gone = [old for old in new_by_old if old in each]
         if isinstance(each, set):
-            each.difference_update(gone)
-            each.update(new_by_old[old] for old in gone)
+            now: Any = set(map(renew, each))
         else:
-            each |= {new_by_old[old]: each.pop(old) for old in gone}
-            held = {k: v for k, v in each.items() if isinstance(v, ir.Value) and v in new_by_old}
-            each |= {k: new_by_old[v] for k, v in held.items()}
+            now = {renew(k): renew(v) for k, v in each.items()}
+        each.clear()
+        each.update(now)
     op.erase()
     return renewed

@@ -206,7 +206,7 @@ def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
     with mlir.context(), ir.Location.unknown():
         made = cast(Value, block.add_argument(kind, ir.Location.unknown()))
         if "arg_attrs" in function.attributes:
-            known = _attributes(function, "arg_attrs")
+            known = mlir.entries(function.operation, "arg_attrs")
             function.attributes["arg_attrs"] = ir.ArrayAttr.get([*known, ir.DictAttr.get({})])
         _retype(function)
     return made
@@ -219,7 +219,7 @@ def set_results(
     block = mlir.body(function)
     old = mlir.return_operation(block)
     with mlir.context(), old.location:
-        known = _attributes(function, "res_attrs")
+        known = mlir.entries(function.operation, "res_attrs")
         missing = len(values) - len(attributes) - len(known)
         known += [ir.DictAttr.get({})] * missing
         for named in attributes:
@@ -230,10 +230,6 @@ def set_results(
             func.ReturnOp(list(values))
         old.erase()
         _retype(function)
-
-
-def _attributes(function: func.FuncOp, name: str) -> list[Any]:
-    return list(cast(Any, function).attributes[name]) if name in function.attributes else []
 
 
 def _retype(function: func.FuncOp) -> None:

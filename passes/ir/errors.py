@@ -213,7 +213,7 @@ def inlined_location(op: Operation, call: Operation) -> ir.Location:
     """The location of an op that replaces a call, which remembers both. What JAX calls for each
     step of a loop is written at one place, and its ops keep that.
     """
-    if str(cast(Any, call.attributes["callee"]).value).startswith(STEP) and _frames(op.location):
+    if mlir.text_attribute(call, "callee").startswith(STEP) and _frames(op.location):
         return op.location
     with mlir.context():
         return ir.Location.name(INLINED, ir.Location.callsite(op.location, [call.location]))

@@ -360,6 +360,11 @@ def text_attribute(op: Operation, name: str) -> str:
     return str(cast(Any, op.attributes[name]).value) if name in op.attributes else ""
 
 
+def entries(op: Operation, name: str) -> list[Any]:
+    """The entries of an array attribute of an op; none where it has none."""
+    return list(cast(Any, op.attributes[name])) if name in op.attributes else []
+
+
 def return_operation(block: Block) -> Operation:
     """The block's terminator."""
     found: Any = block.operations

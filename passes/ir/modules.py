@@ -61,7 +61,7 @@ def _callees(function: func.FuncOp, functions: Functions) -> Calls:
     found = Calls()
     for op in mlir.nested_operations(function.operation):
         if op.name == "func.call":
-            found.setdefault(str(cast(Any, op.attributes["callee"]).value), []).append(op)
+            found.setdefault(mlir.text_attribute(op, "callee"), []).append(op)
     missing = [name for name in found if name not in functions]
     if missing:
         raise ValueError(
@@ -189,8 +189,7 @@ def _drop_attributes(op: Operation, kind: str) -> None:
     mlir.drop_attributes(op, ATTRIBUTES)
     if kind == "func.func":
         for ports in ("arg_attrs", "res_attrs"):
-            if ports in op.attributes:
-                kept = [_kept(entry) for entry in cast(Any, op.attributes[ports])]
+            if kept := list(map(_kept, mlir.entries(op, ports))):
                 op.attributes[ports] = ir.ArrayAttr.get(kept, mlir.context())
 
 

@@ -17,8 +17,8 @@ step by step, in the same order.
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
@@ -27,22 +27,18 @@ from jax import Array
 
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers, is_splat, sums_from_zero
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.numbers import (
-    Counters,
-    counter_values,
-    is_permutation,
-    values_over,
-)
 from hlo_surgery.passes.emit.splice import HOIST, HOISTED_STACK, splice_known
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.mlir import Operation, Value, Values
 from hlo_surgery.passes.ir.traits import SUMMING
 from hlo_surgery.passes.loops.loop_sums import (
+    Order,
     Part,
     Scan,
     added_values,
     ops_behind,
+    order_along,
     reached_values,
     scanned_carry,
     stacked,
@@ -50,51 +46,24 @@ from hlo_surgery.passes.loops.loop_sums import (
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.epilogue import Reading, epilogue
 from hlo_surgery.passes.terms.gradient_slices import example_axis, gradient_step
+from hlo_surgery.passes.terms.site_functions import apart
 from hlo_surgery.passes.terms.steps import Axes, Known, Step
-
-
-@dataclass(frozen=True)
-class Order:
-    """Which place in a stack a step takes: `index` in the loop's body, and all its `numbers`, which
-    tell orders apart.
-    """
-
-    index: Value = field(compare=False)
-    numbers: tuple[int, ...]
-
 
 # Where a value's steps are: a stack of them, and its dimension along which they lie.
 Stacked = tuple[Value, int]
 
 
-def order_of(index: Value, counters: Counters, size: int) -> Order | None:
-    """The order of an index that takes each of so many places once."""
-    numbers = values_over(index, counters)
-    if numbers is None or not is_permutation(numbers, size):
-        return None
-    return Order(index, tuple(numbers.tolist()))
-
-
-def common_order(loop: Operation, values: Iterable[Value], counters: Counters) -> Order | None:
-    """The order of the first stack that one of these is sliced from, or of a counter from 0."""
-    found = (sliced[1] for v in values if (sliced := _sliced(loop, v, counters)))
-    counted = (order_of(c, counters, len(numbers)) for c, numbers in counters.items())
-    return next(found, None) or next(filter(None, counted), None)
-
-
-def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked, Order] | None:
+def _sliced(axes: Axes, loop: Operation, value: Value) -> tuple[Stacked, Order] | None:
     """The stack outside the loop of which a value is one slice, without that dimension."""
     reshape = mlir.made_by(value, "stablehlo.reshape")
     op = reshape and mlir.made_by(reshape.operands[0], "stablehlo.dynamic_slice")
-    if op is None:
+    along = op and order_along(axes, loop, op)
+    if op is None or along is None or loop in mlir.loops_around(op.operands[0]):
         return None
-    stack, whole = op.operands[0], mlir.shape(op.operands[0])
-    cut = [d for d, size in enumerate(mlir.shape(op.result)) if size != whole[d]]
-    is_inside = loop in mlir.loops_around(stack)
-    if len(cut) != 1 or is_inside or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :]):
-        return None
-    order = order_of(op.operands[1 + cut[0]], counters, whole[cut[0]])
-    return order and ((stack, cut[0]), order)
+    (dim, order), stack = along, op.operands[0]
+    whole = mlir.shape(stack)
+    is_slice = mlir.shape(value) == (*whole[:dim], *whole[dim + 1 :])
+    return ((stack, dim), order) if is_slice else None
 
 
 CONTRACTIONS = SUMMING | {"stablehlo.reduce"}
@@ -146,26 +115,30 @@ def hoist(axes: Axes, block: mlir.Block, outputs: Values, *, stacks: bool) -> bo
 
 
 def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bool:
-    counters = counter_values(loop)
-    found = (_stacks if stacks else _sums)(axes, loop, reached) if counters else []
-    if not counters or not found:
-        return False
+    found = (_stacks if stacks else _sums)(axes, loop, reached)
+    sliced = {v: where for v in _rows(found) if (where := _sliced(axes, loop, v))}
     # In the order in which a loop stacks contractions it has to stack their operands.
-    orders = {e.number: order_of(e.scan.index, counters, e.scan.steps) for e in found if e.scan}
-    order = next(iter(orders.values()), None) or common_order(loop, _rows(found), counters)
-    if order is None:
+    orders = [e.scan.order for e in found if e.scan] or [order for _, order in sliced.values()]
+    order = next(iter(orders or _counted(axes, loop)), None)
+    if not found or order is None:
         return False
-    kept = [each for each in found if orders.get(each.number, order) == order]
-    sliced = {v: _sliced(loop, v, counters) for v in _rows(kept)}
-    made = {v: where[0] for v, where in sliced.items() if where and where[1] == order}
-    new = [v for v in sliced if v not in made]
+    kept = [each for each in found if each.scan is None or each.scan.order == order]
+    made = {v: stack for v, (stack, own) in sliced.items() if own == order}
+    new = [v for v in dict.fromkeys(_rows(kept)) if v not in made]
     if new:
-        parts = [Part(v, order.index, len(order.numbers)) for v in new]
+        parts = [Part(v, order) for v in new]
         loop, results = stacked(axes, loop, parts, [reached])
         made |= {v: (stack, 0) for v, stack in zip(new, results, strict=True)}
     for each in kept:
         _contract_behind(loop, each, made)
     return True
+
+
+def _counted(axes: Axes, loop: Operation) -> list[Order]:
+    """The order of the steps themselves, where a counter tells it."""
+    counted = axes.state.structure.loop_of(loop)
+    step = counted and counted.step
+    return [Order(step, tuple(range(counted.trips)))] if counted and step else []
 
 
 def _rows(found: Sequence[Carry]) -> Values:
@@ -258,7 +231,6 @@ def _summed(term: Term, known: Known, dims: Mapping[Value, int]) -> Array:
 
 def _joined(stack: Array, dim: int, axis: PerExample) -> Array:
     """Join steps with examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
-    steps = jnp.moveaxis(stack, dim, 0)
-    outer, own, inner = steps.shape[1 : axis.dim + 1], axis.before, steps.shape[axis.dim + 2 :]
-    parted = steps.reshape(len(steps), *outer, own, -1, *inner)
-    return jnp.moveaxis(parted, 0, axis.dim + 1).reshape(*outer, -1, *inner)
+    parted = apart(jnp.moveaxis(stack, dim, 0), axis.dim + 1, -1, axis)
+    joined, end = jnp.moveaxis(parted, 0, axis.dim + 1), axis.dim + 4
+    return joined.reshape(*joined.shape[: axis.dim], -1, *joined.shape[end:])

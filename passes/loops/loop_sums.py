@@ -21,7 +21,7 @@ Carried: a loop, or loops within each other, that carry more, by JAX functions.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
@@ -30,7 +30,6 @@ from jax import Array
 
 from hlo_surgery.passes.axes.state import Shared, is_sum
 from hlo_surgery.passes.dataflow.ancestors import is_splat, ties
-from hlo_surgery.passes.dataflow.numbers import counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import STACK, Replacement, Scope, splice
 from hlo_surgery.passes.ir import mlir
@@ -174,18 +173,43 @@ def added_values(loop: Operation, number: int) -> Values | None:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Which place in a stack a step takes: `index` in the loop's body, and all its `places`, which
+    tell orders apart.
+    """
+
+    index: Value = field(compare=False)
+    places: tuple[int, ...]
+
+
+def order_along(axes: Axes, loop: Operation, op: Operation) -> tuple[int, Order] | None:
+    """Of an op that slices or updates at numbers: the dimension along which it is at one place in
+    each step of a loop, and in all steps at each once; with their order.
+    """
+    link, counted = axes.state.link(op), axes.state.structure.loop_of(loop)
+    if link is None or counted is None:
+        return None
+    whole = mlir.shape(op.operands[0])
+    orders = {digit: order for order, digit in counted.digits.items()}
+    found = {dim: orders[digit] for dim, digit in link.steps.items() if digit in orders}
+    # What has one place is at no digit of its own.
+    found = found or {d: (0,) for d, size in enumerate(whole) if size == counted.trips == 1}
+    starts = op.operands[len(op.operands) - len(whole) :]
+    return next(((dim, Order(starts[dim], places)) for dim, places in found.items()), None)
+
+
+@dataclass(frozen=True)
 class Scan:
-    """`loop` stacks updates as its result `number`, of `steps` slices along `dim`; `write` is the
-    dynamic_update_slice that does, at `index`. `behind`: what moves and scales elements behind the
-    loop.
+    """`loop` stacks updates as its result `number`, slices along `dim`; `write` is the
+    dynamic_update_slice that does, in this `order`. `behind`: what moves and scales elements behind
+    the loop.
     """
 
     loop: Operation
     number: int
     write: Operation
     dim: int
-    index: Value
-    steps: int
+    order: Order
     behind: Sequence[Reading] = ()
 
 
@@ -202,19 +226,13 @@ def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     if loop is None or not axes.sums(stack):
         return None
     number = mlir.results(loop).index(stack)
-    write, counters = _stacking_write(loop, number), counter_values(loop)
-    if write is None or counters is None or not _is_own(axes, loop, write.operands[1]):
+    write = _stacking_write(loop, number)
+    along = write and order_along(axes, loop, write)
+    if write is None or along is None or not _is_own(axes, loop, write.operands[1]):
         return None
     whole, part = mlir.shape(write.result), mlir.shape(write.operands[1])
-    # What has one slice is as large as that.
-    cut = [d for d, size in enumerate(whole) if size != part[d]]
-    dims = cut or [d for d, size in enumerate(whole) if size == 1]
-    if not dims or part != (*whole[: dims[0]], 1, *whole[dims[0] + 1 :]):
-        return None
-    index, steps = write.operands[2 + dims[0]], whole[dims[0]]
-    # Whether the steps write each slice once, and nothing else.
-    covers = is_permutation(values_over(index, counters), steps)
-    return Scan(loop, number, write, dims[0], index, steps) if covers else None
+    slices = part == (*whole[: along[0]], 1, *whole[along[0] + 1 :])
+    return Scan(loop, number, write, *along) if slices else None
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
@@ -270,20 +288,20 @@ def carried(
 
 @dataclass(frozen=True)
 class Part:
-    """A step's value, stacked at `index` of so many `places`: along a dimension of its own, of size
-    1, or else along a new first one.
+    """A step's value, stacked in an `order`: along a dimension of its own, of size 1, or else along
+    a new first one.
     """
 
     value: Value
-    index: Value
-    places: int
+    order: Order
     dim: int | None = None
 
     def empty(self) -> Array:
         """The stack before any step."""
         shape, d = mlir.shape(self.value), self.dim
         own = (1, *shape) if d is None else shape
-        return jnp.zeros((*own[: d or 0], self.places, *own[(d or 0) + 1 :]), dtype_of(self.value))
+        steps = len(self.order.places)
+        return jnp.zeros((*own[: d or 0], steps, *own[(d or 0) + 1 :]), dtype_of(self.value))
 
     def put(self, stack: Array, value: Array, index: Array) -> Array:
         """The stack with a step's value."""
@@ -308,5 +326,5 @@ def stacked(
         each = (operands[k :: len(parts)] for k in range(len(parts)))
         return [part.put(*state) for part, state in zip(parts, each, strict=True)]
 
-    taken = [*(part.value for part in parts), *(part.index for part in parts)]
+    taken = [*(part.value for part in parts), *(part.order.index for part in parts)]
     return carried(axes, [loop], start, go_on, taken, STACK, reached)

@@ -92,7 +92,7 @@ def _microbatches(axes: Axes, nest: Sequence[LoopSums]) -> Microbatches | None:
         return None
     batch = tuple(d for d in axes.batch if d not in around)
     members = _members(axes, orders, [*around, *batch])
-    step = Axes(axes.state, batch, members.shape[1], tuple(around))
+    step = Axes(axes.state, batch, members.shape[1], tuple(around), axes.count)
     alone = all(_is_share(step, value) for value in values)
     if not alone or not all(_holds_examples_alone(step, value) for value in reached):
         return None

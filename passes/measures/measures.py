@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,6 @@ from hlo_surgery.passes.measures.moments import (
     ROWS,
     SPREADS,
     Join,
-    Padding,
     central_moment,
     squared_magnitude,
     without_padding,
@@ -45,8 +44,7 @@ from hlo_surgery.passes.terms.scaling import joint_norm, norms_of_rows
 from hlo_surgery.passes.terms.steps import Given, GradientSlice
 
 
-@dataclass(frozen=True)
-class TakingCost:
+class TakingCost(NamedTuple):
     """`flops` of contractions and `held` bytes of results for each example; `drawn`: bytes that are
     made once for all examples taken at a time, as random signs are.
     """
@@ -54,11 +52,6 @@ class TakingCost:
     flops: int = 0
     held: int = 0
     drawn: int = 0
-
-    def __add__(self, other: "TakingCost") -> "TakingCost":
-        return TakingCost(
-            self.flops + other.flops, self.held + other.held, self.drawn + other.drawn
-        )
 
 
 class Measure:
@@ -132,13 +125,15 @@ class Defined(Measure, ABC):
         """What `each` costs of a gradient of this kind, where that is more than reading it."""
         return TakingCost()
 
-    def of(self, g: Array, padding: Padding | None = None) -> Array:
-        """The definition, on the gradients of all examples at once, [B, *parameter]."""
-        count = g.shape[0] if padding is None else padding.count
-        real = partial(without_padding, padding=padding)
-        mean = jnp.sum(real(widened(g)), 0) / count if self.is_about_mean else None
-        rows = jax.tree.map(real, jax.vmap(self.each, (0, None))(g, mean))
-        return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, count)
+    def of(self, g: Array, real: Array | None = None, count: Any = None) -> Array:
+        """The definition, on the gradients of all examples at once, [B, *parameter]; of the `real`
+        ones, [B], of which there are so many, 1 at least.
+        """
+        number = g.shape[0] if count is None else count
+        counted = partial(without_padding, real=real)
+        mean = jnp.sum(counted(widened(g)), 0) / number if self.is_about_mean else None
+        rows = jax.tree.map(counted, jax.vmap(self.each, (0, None))(g, mean))
+        return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, number)
 
 
 def summed_rows(rows: Array) -> Array:

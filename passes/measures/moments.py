@@ -100,20 +100,11 @@ ROWS = Join(_stack, _stacked, _in_batch_order)
 SPREADS = Join(_zeros, _spread, lambda state, members: jnp.real(state[0]) / len(members))
 
 
-@dataclass(frozen=True)
-class Padding:
-    """`real`: which examples are none, [B]; `count`: how many, a traced number of 1 at least."""
-
-    real: Array
-    count: Any
-
-
-def without_padding(rows: Array, padding: Padding | None) -> Array:
-    """Rows [B, ...], zero for padding."""
-    if padding is None:
+def without_padding(rows: Array, real: Array | None) -> Array:
+    """Rows [B, ...], zero for padding: all that is not `real`, [B], where that is given."""
+    if real is None:
         return rows
-    real = padding.real.reshape(-1, *[1] * (rows.ndim - 1))
-    return jnp.where(real, rows, jnp.zeros_like(rows))
+    return jnp.where(real.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros_like(rows))
 
 
 def flags_and_count(dtype: Any, mask: Array) -> tuple[Array, Array]:

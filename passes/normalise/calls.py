@@ -64,13 +64,13 @@ def hold_functions(module: Module) -> None:
         if op.name == CUSTOM_CALL:
             mlir.drop_attributes(op, [DECLARED, BODY, HELD])
             if CALLED in op.attributes:
-                names = [str(name.value) for name in cast(Any, op.attributes[CALLED])]
+                names = [str(name.value) for name in mlir.entries(op, CALLED)]
                 texts = [ir.StringAttr.get(text_of(name), mlir.context()) for name in names]
                 op.attributes[HELD] = ir.ArrayAttr.get(texts, mlir.context())
                 del op.attributes[CALLED]
     for op in ops:
         if op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
-            _hold(op, text_of(str(cast(Any, op.attributes["decomposition"]).value)))
+            _hold(op, text_of(mlir.text_attribute(op, "decomposition")))
 
 
 def flat_function(functions: Functions, name: str) -> Module:
@@ -117,7 +117,7 @@ def release_functions(module: Module) -> None:
     made: dict[str, str] = {}
     for op in mlir.all_operations(module):
         if op.name == CUSTOM_CALL and HELD in op.attributes:
-            texts = [str(text.value) for text in cast(Any, op.attributes[HELD])]
+            texts = [str(text.value) for text in mlir.entries(op, HELD)]
             names = [made.setdefault(text, f"{MADE}_{len(made)}") for text in texts]
             with mlir.context():
                 symbols = [ir.FlatSymbolRefAttr.get(name) for name in names]

@@ -21,7 +21,6 @@ XLA cannot split a kernel. So at the end each device has the kernel to itself ag
 import json
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +95,7 @@ def over_devices(module: Module) -> Operations:
 def call_on_each(module: Module) -> None:
     """Give each device its kernels to itself."""
     for op in over_devices(module):
-        axes = [str(name.value) for name in cast(Any, op.attributes[OVER_DEVICES])]
+        axes = [str(name.value) for name in mlir.entries(op, OVER_DEVICES)]
         mesh, names = next((mesh, [*n]) for mesh, n, _ in meshes(module) if n.keys() >= {*axes})
         _wrap(op, mesh, axes, names)
 

@@ -96,6 +96,8 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     refuse_dynamic_shapes(ops)
     but_meshes = False
     if not {op.name for op in ops}.isdisjoint({*COLLECTIVES, MANUAL, CUSTOM_CALL, CONSTRAINT}):
+        # What is made of a device's number is told outside of loops that hand it on alone.
+        free_invariants(module)
         join_devices(module)
         refuse_per_device(module)
         but_meshes = set_aside(module) or bool(over_devices(module))

@@ -149,7 +149,7 @@ def put_back(module: Module) -> None:
     for op in mlir.all_operations(module):
         for name in marks(op):
             kind, number = map(int, cast(re.Match[str], MARK.fullmatch(name)).groups())
-            shardings = list(cast(Any, op.attributes[name]))
+            shardings = mlir.entries(op, name)
             del op.attributes[name]
             _constrain(_bearers(op)[kind][number], shardings)
 
@@ -164,8 +164,7 @@ def _mark(value: Value, sharding: ir.Attribute) -> None:
     op = mlir.defining_operation(value) or cast(Any, value.owner).owner.operation
     places = ((k, n) for k, own in enumerate(_bearers(op)) for n, v in enumerate(own) if v == value)
     name = "placed_{}_{}".format(*next(places))
-    known = list(cast(Any, op.attributes[name])) if name in op.attributes else []
-    op.attributes[name] = ir.ArrayAttr.get([*known, sharding], mlir.context())
+    op.attributes[name] = ir.ArrayAttr.get([*mlir.entries(op, name), sharding], mlir.context())
 
 
 def _bearers(op: Operation) -> list[Values]:

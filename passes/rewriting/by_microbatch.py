@@ -15,7 +15,7 @@ from typing import Any, cast
 import jax.numpy as jnp
 from jax import Array
 
-from hlo_surgery.passes.axes.state import Batched
+from hlo_surgery.passes.axes.state import Batched, is_sum
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
 from hlo_surgery.passes.emit.splice import STEPS, splice, splice_known
@@ -77,14 +77,14 @@ def _by_microbatch(
         return None
     # Where examples are padding, each step's mean is over all that are real already.
     known = [SUMS if j is MEANS and real else j for j in (*joins, *staged.joins) if j is not None]
-    answers, made = inside_step(module, found, targets, asking, staged.inside)
+    answers, made = inside_step(found, targets, asking, staged.inside)
     pairs = zip(targets, answers, strict=True)
     kept = {t.value: own for t, a in pairs if (own := _kept(a)) is not None}
     # Divided before they are added up, as their sum may overflow where their mean does not.
     parts = found.steps if asking.examples.is_mean else 1
     shares = replace(SUMS, add=lambda total, own, _: total + own / parts)
     joined = [*known, *[shares] * len(kept)]
-    values = _loop_with(module, found, [*made, *kept.values()], joined)
+    values = _loop_with(found, [*made, *kept.values()], joined)
     results = _behind(module, found, joined, values, list(kept), targets, asking, staged)
     gradients = dict(zip(kept, results, strict=False))
     ended = [
@@ -139,15 +139,14 @@ def _behind(
 
 
 def inside_step(
-    module: Analysed,
     found: Microbatches,
     targets: Sequence[Target],
     asking: Asking,
     inside: Finish,
 ) -> Answered:
     """What is asked of the examples of one step, in the body: measures, and what `inside` makes."""
-    examples = _of_one_step(module, found, asking.examples)
-    shares = _shares(module, found, [target.value for target in targets], asking.examples)
+    examples = _of_one_step(found, asking.examples)
+    shares = _shares(found, [target.value for target in targets], asking.examples)
     holder = _held(found.body, shares)
     parts = [replace(target, user=holder, operand=i) for i, target in enumerate(targets)]
     asked = replace(asking, examples=examples)
@@ -167,7 +166,7 @@ def _made_inside(targets: Sequence[Target], inside: Finish, found: Measurements)
     return [*arrays, *inside(found)]
 
 
-def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> Examples:
+def _of_one_step(found: Microbatches, examples: Examples) -> Examples:
     """The examples of a step; where some are padding, means are over all the batch's real ones."""
     is_mean = examples.is_mean or found.size == 1
     if examples.real is None:
@@ -179,13 +178,10 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
         return [real[jnp.asarray(found.members)[_step_number(found, numbers)]]]
 
     own = splice([flags, *found.counters], of_step, first, scope=STEPS)
-    found.axes.count = module.axes.count
     return Examples(found.size, is_mean, (own[0], count))
 
 
-def _shares(
-    module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
-) -> list[Value]:
+def _shares(found: Microbatches, gradients: Sequence[Value], examples: Examples) -> list[Value]:
     """What one step adds to each gradient, as the gradient of the step's own batch."""
     end = mlir.return_operation(found.body)
     made = dict[Value, Value]()
@@ -196,7 +192,7 @@ def _shares(
             made[result] = _total(found, result, [made.get(v, v) for v in added], end)
         copy_all(sums.tail, made, end, STEPS)
         for op in sums.tail:
-            for old in (v for v in op.results if module.axes.sums(v)):
+            for old in (v for v in op.results if is_sum(found.axes.state.of(v))):
                 _assume_share(found, made[old])
     shares = [made[v] if v in made else _total(found, v, [], end) for v in gradients]
     return [_scaled(found, share, examples, end) for share in shares]
@@ -265,9 +261,7 @@ def _held(block: mlir.Block, values: Sequence[Value]) -> Operation:
         )
 
 
-def _loop_with(
-    module: Analysed, found: Microbatches, made: Sequence[Value], joins: Sequence[Join]
-) -> list[Value]:
+def _loop_with(found: Microbatches, made: Sequence[Value], joins: Sequence[Join]) -> list[Value]:
     """The results of the loop rebuilt so that it also joins what is made in its steps."""
     pairs = list(zip(joins, made, strict=True))
 
@@ -280,7 +274,7 @@ def _loop_with(
         return [join.add(state, new, step) for join, state, new in states]
 
     loops, taken = [sums.loop for sums in found.nest], [*made, *found.counters]
-    return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
+    return carried(found.axes, loops, start, go_on, taken, STEPS)[1]
 
 
 def _step_number(found: Microbatches, numbers: Sequence[Array]) -> Array:

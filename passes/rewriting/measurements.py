@@ -88,10 +88,10 @@ class Measurements:
         squares: bool = False,
     ) -> Arrays:
         """The sum over b of w_b g_b, or of |w_b g_b|**2, in which padding counts nothing."""
-        padding = self.examples.padding(self.known)
-        if padding is not None:
-            finite = padding.real if finite is None else finite & padding.real
-        own = _apart([without_padding(w, padding) for w in weights])
+        real = self._real
+        if real is not None:
+            finite = real if finite is None else finite & real
+        own = _apart([without_padding(w, real) for w in weights])
         return self._each(partial(self._weighted, finite=finite, squares=squares), own)
 
     def weighted_squares(self, weights: Arrays, finite: Array | None = None) -> Arrays:
@@ -107,9 +107,8 @@ class Measurements:
 
     def along(self, directions: Arrays) -> Arrays:
         """Inner products of each example's gradient with a direction, or with each of several."""
-        padding = self.examples.padding(self.known)
         rows = self._each(self._along, directions)
-        return [without_padding(row, padding) for row in rows]
+        return [without_padding(row, self._real) for row in rows]
 
     def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> Arrays:
         """The mean over b of (P' g_b Q)**2."""

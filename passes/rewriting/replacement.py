@@ -185,7 +185,7 @@ def _inside_loop(
         i: _Stacked(
             renewed.results[scan.number],
             {measure: results[i, measure] for measure in targets[i].measures},
-            replace(answer, trips=answer.trips * scan.steps),
+            replace(answer, trips=answer.trips * len(scan.order.places)),
         )
         for (i, scan), answer in zip(scans.items(), answers, strict=True)
     }
@@ -200,7 +200,7 @@ def _in_order(asked: Sequence[Target], found: Measurements) -> Arrays:
 def _part(scan: Scan, measure: Measure, value: Value) -> Part:
     """A sum stacks as its update does; what is one an example, along a first axis of its own."""
     is_sum = isinstance(measure, Defined) and measure.is_sum
-    return Part(value, scan.index, scan.steps, scan.dim if is_sum else None)
+    return Part(value, scan.order, scan.dim if is_sum else None)
 
 
 def _chosen(axes: Axes, target: Target, asking: Asking) -> Chosen:

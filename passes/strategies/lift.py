@@ -118,11 +118,11 @@ def _emit(asked: Asked, known: Known) -> Computed:
     """Every measure by its definition."""
     task = asked.task
     gradients = lifted_gradients(task.function, known, task.examples.size)
-    padding = task.examples.padding(known)
+    real, count = task.examples.flags(known), task.examples.count(known)
     measured: Measured = {
-        measure: without_padding(_norms(task, measure, gradients), padding)
+        measure: without_padding(_norms(task, measure, gradients), real)
         if isinstance(measure, Norms)
-        else measure.of(gradients, padding)
+        else measure.of(gradients, real, count)
         for measure in asked.measures
         if isinstance(measure, Defined)
     }
@@ -239,11 +239,11 @@ def _branches(schedule: Schedule, device: Roofline) -> bool:
 def _centre(one: Asked, known: Known) -> Array:
     """The mean gradient; the module's own may count padding, and NaN in it."""
     examples = one.task.examples
-    padding = examples.padding(known)
-    if padding is None or not any(m.is_about_mean for m in _measures(one, True)):
+    real = examples.flags(known)
+    if real is None or not any(m.is_about_mean for m in _measures(one, True)):
         return examples.mean_gradient(one.task.gradient, known)
     ones = jnp.ones(examples.size, one.task.dtype)
-    return one.chosen.weighting(one.chosen, known, ones, padding.real, None) / padding.count
+    return one.chosen.weighting(one.chosen, known, ones, real, None) / examples.count(known)
 
 
 def _measures(one: Asked, is_sum: bool) -> list[Defined]:

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from hlo_surgery.passes.emit.rebuild import counted_loop
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.strategies.gradient_costs import Schedule
 from hlo_surgery.passes.terms.convolutions import in_groups
@@ -98,9 +97,32 @@ def _accumulated(taken: Callable[[Array], Taken], steps: int, written_out: bool)
         added, rows = taken(number)
         return jax.tree.map(jnp.add, sums, added), rows
 
-    kinds, made = jax.eval_shape(taken, jnp.int32(0))
-    zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
-    return counted_loop(step, zeros, steps, written_out, made)
+    kinds, row = jax.eval_shape(taken, jnp.int32(0))
+    sums = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+    if not written_out and steps > 1:
+        return _in_loop(step, sums, row, steps)
+    rows: list[Any] = []
+    for number in range(steps):
+        sums, own = step(sums, jnp.int32(number))
+        rows.append(own)
+    return sums, jax.tree.map(lambda *each: jnp.stack(each), *rows)
+
+
+def _in_loop(step: Callable[[Any, Array], Taken], sums: Any, row: Any, steps: int) -> Taken:
+    """What `lax.scan` makes of a step, whose counter has 32 bits in any module: `lax.scan` counts
+    in JAX's default integers, of which the compiler for TPU makes two words where they have 64.
+    """
+    stacks = jax.tree.map(lambda each: jnp.zeros((steps, *each.shape), each.dtype), row)
+
+    def go_on(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
+        number, summed, stacked = state
+        summed, own = step(summed, number)
+        put = partial(
+            lax.dynamic_update_index_in_dim, index=number, axis=0, allow_negative_indices=False
+        )
+        return number + 1, summed, jax.tree.map(put, stacked, own)
+
+    return lax.while_loop(lambda state: state[0] < steps, go_on, (jnp.int32(0), sums, stacks))[1:]
 
 
 def _one_taken(of_example: Take, each: Exposed) -> Callable[[Array], Taken]:

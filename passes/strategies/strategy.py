@@ -6,7 +6,7 @@ Taken: what it costs to take measures of all examples' gradients, beside making 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,6 @@ from hlo_surgery.passes.measures.measures import (
     Phi,
     TakingCost,
 )
-from hlo_surgery.passes.measures.moments import Padding
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import (
     Counts,
@@ -64,10 +63,6 @@ class Examples:
     def flags(self, known: Known) -> Array | None:
         """Which are real, [B], or None where all are."""
         return None if self.real is None else known[self.real[0]]
-
-    def padding(self, known: Known) -> Padding | None:
-        """Which are real, and how many, or None where all are."""
-        return None if self.real is None else Padding(*(known[value] for value in self.real))
 
     def count(self, known: Known) -> Any:
         """How many a mean is over: B, or a traced number that is 1 at least."""
@@ -115,10 +110,8 @@ class Task:
     @cached_property
     def looped(self) -> SliceFunction:
         """The same for one example after another, which reads its own rows of ragged axes alone."""
-        size, own = self.examples.size, in_order(self.sliced)
-        if own == self.sliced:
-            return self.function
-        return slice_function(own, size, self.examples.is_mean, self.how, self.counted)
+        own = in_order(self.sliced)
+        return self.function if own == self.sliced else replace(self, sliced=own).function
 
     @cached_property
     def counts(self) -> Counts:
@@ -173,10 +166,6 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def _always(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Strategy:
     """A way to compute some measures of a gradient.
@@ -192,7 +181,7 @@ class Strategy:
     applies: Callable[[Task, Measure], bool]
     predict: Callable[[Task, Measures, Schedule], Predicted]
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
-    pays: Callable[[Task, Measure, Schedule, Predicted], bool] = _always
+    pays: Callable[[Task, Measure, Schedule, Predicted], bool] = lambda *_: True
     words: str = ""
     together: "Callable[[Mapping[int, Chosen]], list[list[int]]]" = lambda chosen: [
         [i] for i in chosen
@@ -266,7 +255,8 @@ def taken(task: Task, measures: Measures) -> TakingCost:
     """Of one example's gradient, all measures together."""
     value = task.sliced.value
     kind = jax.ShapeDtypeStruct(mlir.shape(value), dtype_of(value))
-    return sum((m.taking(kind) for m in measures if isinstance(m, Defined)), TakingCost())
+    each = (m.taking(kind) for m in measures if isinstance(m, Defined))
+    return TakingCost(*map(sum, zip(TakingCost(), *each, strict=True)))
 
 
 def taking_seconds(task: Task, measures: Measures, times: int) -> float:

@@ -58,6 +58,17 @@ def sliced(known: Unifying, op: Operation) -> Link:
     return link
 
 
+def _is_part(known: Unifying, whole: Digits, part: Digits, low: int) -> bool:
+    """Whether a part is one of the views that a dimension holds, or places of its one digit."""
+    own, sizes = leaves(whole), (size_of(whole), size_of(part))
+    if len(own) > 1:
+        views = own[0].size * sizes[1] == sizes[0] and low % sizes[1] == 0
+        return views and unify([Digit(own[0].size), *part], whole)
+    if known.piece(whole) is not None:
+        return False
+    return unify([known.piece_of(own[0], low, low + sizes[1])], part)
+
+
 def take(
     known: Unifying,
     link: Link,
@@ -65,8 +76,11 @@ def take(
     pair: tuple[Digits, Digits],
     low: int,
     stride: int = 1,
+    lies: Callable[[Unifying, Digits, Digits, int], bool] = _is_part,
 ) -> None:
-    """Link a dimension with the part of it that begins at `low`: `pair`, the digits of both."""
+    """Link a dimension with the part of it that begins at `low`: `pair`, the digits of both;
+    `lies`: whether it lies there in one piece.
+    """
     whole, part = pair
     sizes = [size_of(digits) for digits in pair]
     if sizes[0] == sizes[1]:
@@ -79,20 +93,9 @@ def take(
         strided = sizes[1] * stride == sizes[0] and low < stride
         aligned = strided and unify([*part, Digit(stride)], whole)
     else:
-        aligned = _is_part(known, whole, part, low)
+        aligned = lies(known, whole, part, low)
     if not aligned:
         link.forget(dim)
-
-
-def _is_part(known: Unifying, whole: Digits, part: Digits, low: int) -> bool:
-    """Whether a part is one of the views that a dimension holds, or places of its one digit."""
-    own, sizes = leaves(whole), (size_of(whole), size_of(part))
-    if len(own) > 1:
-        views = own[0].size * sizes[1] == sizes[0] and low % sizes[1] == 0
-        return views and unify([Digit(own[0].size), *part], whole)
-    if known.piece(whole) is not None:
-        return False
-    return unify([known.piece_of(own[0], low, low + sizes[1])], part)
 
 
 def padded(known: Unifying, op: Operation) -> Link:
@@ -100,23 +103,15 @@ def padded(known: Unifying, op: Operation) -> Link:
     part, whole = op.operands[0], op.result
     link = moving([mlir.shape(part), ()], [mlir.shape(whole)])
     for dim, (low, high, within) in enumerate(pads(op)):
-        mine, its = known.of(part)[dim], known.of(whole)[dim]
-        if not (low or high or within):
-            aligned = unify(mine, its)
-        elif size_of(mine) == 1 and low >= 0 and high >= 0:
-            link.places[dim] = low
-            aligned = True
-        elif within:
-            fits = size_of(mine) * (within + 1) == size_of(its) and 0 <= low <= within
-            aligned = fits and unify([*mine, Digit(within + 1)], its)
-        else:
-            aligned = low >= 0 and high >= 0 and _is_put_back(known, mine, its, low)
-        if not aligned:
+        if low < 0 or high < 0:
             link.forget(dim)
+        else:
+            pair = known.of(whole)[dim], known.of(part)[dim]
+            take(known, link, dim, pair, low, within + 1, _is_put_back)
     return link
 
 
-def _is_put_back(known: Unifying, part: Digits, whole: Digits, low: int) -> bool:
+def _is_put_back(known: Unifying, whole: Digits, part: Digits, low: int) -> bool:
     """Whether a part lies in its place, or as one of equal parts."""
     piece, sizes = known.piece(part), (size_of(part), size_of(whole))
     if piece is not None:

@@ -69,12 +69,6 @@ class Link:
             for row in self.results
         ]
 
-    @cached_property
-    def is_single(self) -> bool:
-        """Whether no dimension counts by several factors."""
-        rows = (*self.operands, *self.results)
-        return all(own is None or len(own) == 1 for row in rows for own in row)
-
     def forget(self, dim: int) -> None:
         """Note that nothing is known along a dimension of those that have it."""
         for row in (*self.operands, *self.results):
@@ -106,7 +100,6 @@ class CountedLoop:
     for each order in which steps take places, the digit that counts these places.
     """
 
-    op: Operation
     trips: int
     counters: dict[Value, npt.NDArray[Any]]
     digits: dict[tuple[int, ...], Digit] = field(default_factory=dict)
@@ -180,12 +173,14 @@ class Structure:
         """A loop, if it is a counted one."""
         return self.loops.get(mlir.blocks(op)[1])
 
-    def alike(self, one: Value, *others: Value) -> None:
-        """Have values of one shape hold the same along each dimension."""
-        own = self.of(one)
-        for other in others:
-            for mine, its in zip(own, self.dims.setdefault(other, own), strict=True):
-                unify(mine, its)
+    def alike(self, *values: Value) -> Digits:
+        """Have values of one shape hold the same along each dimension, in one list where nothing is
+        known of them; the digits that do not align.
+        """
+        dims = self.of(next((v for v in values if v in self.dims), values[0]))
+        others = (self.dims.setdefault(v, dims) for v in values)
+        pairs = [pair for own in others if own is not dims for pair in zip(dims, own, strict=True)]
+        return [d for one, two in pairs if not unify(one, two) for d in (*one, *two)]
 
     def piece(self, digits: Digits) -> Piece | None:
         """The static part of a digit that a dimension is, if it is one."""

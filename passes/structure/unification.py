@@ -16,7 +16,7 @@ for every op that XLA can partition; here stand those that differ from Shardy's,
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hlo_surgery.passes.dataflow import kernels
@@ -48,7 +48,7 @@ from hlo_surgery.passes.structure.structure import (
 Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
 # Ops of which a rule's attribute does not say all: where they move, and whose indices count.
 BY_MORE = frozenset(
-    f"stablehlo.{name}" for name in ("convolution", "custom_call", "gather", "pad", "scatter")
+    f"stablehlo.{name}" for name in ("convolution", "custom_call", "gather", "scatter")
 )
 # The digits of each factor of an op.
 Places = dict[int, Digits]
@@ -81,8 +81,8 @@ def structured(
         left = [a for n, a in enumerate(block.arguments) if n not in (*batch, *ragged)]
         floats = filter(mlir.is_inexact, [*left, *mlir.returned(block)])
         found.others = [digits for value in floats for digits in found.of(value)]
-    if ragged is not None and len(leaves([examples])) == 1:
-        find_ragged(found, examples.root)
+        if len(leaves([examples])) == 1:
+            find_ragged(found, examples.root)
     return found, leaves([examples]) if size > 1 else []
 
 
@@ -117,7 +117,7 @@ def _visit_loop(known: Unifying, op: Operation) -> None:
         known.alike(start, condition.arguments[i], body.arguments[i], returned[i], op.results[i])
     counters, around = counter_values(op), known.around
     if counters:
-        known.loops[body] = CountedLoop(op, len(next(iter(counters.values()))), counters)
+        known.loops[body] = CountedLoop(len(next(iter(counters.values()))), counters)
         known.around = [*around, known.loops[body]]
     _visit_block(known, condition)
     _visit_block(known, body)
@@ -156,9 +156,7 @@ def _reshape(known: Unifying, op: Operation) -> None:
     for one, two in aligned_runs(*flat):
         if not unify(one, two):
             torn += [*one, *two]
-    kind = op.name, op.operands[0].type, op.result.type
-    link = Link([], [], torn=torn)
-    known.links[op.result] = link if torn else known.kinds.setdefault(kind, link) or link
+    known.links[op.result] = Link([], [], torn=torn)
 
 
 def _link(known: Unifying, taking: Taking) -> None:
@@ -169,8 +167,8 @@ def _link(known: Unifying, taking: Taking) -> None:
         return
     if name in ("stablehlo.gather", "stablehlo.scatter"):
         places.align_own_rows(known, op, link)
-    unified = _unify_alike if link.alike else _unify_factors
-    torn = unified(known, link, operands, results)
+    alike, values = link.alike, (*operands, *results)
+    torn = known.alike(*values) if alike else _unify_factors(known, link, operands, results)
     known.links[results[0]] = replace(link, torn=torn) if torn else link
 
 
@@ -246,44 +244,14 @@ def _matrix_rule(op: Operation) -> Rule:
     return rule_along(op, along)
 
 
-def _unify_alike(known: Unifying, link: Link, operands: Values, results: Values) -> Digits:
-    """The same for an op that keeps all dimensions, whose values have one list of digits then."""
-    first = next((v for v in operands if v in known.dims), operands[0])
-    dims = known.of(first)
-    torn: Digits = []
-    for value in (*operands, *results):
-        other = known.dims.setdefault(value, dims)
-        if other is not dims:
-            pairs = list(zip(dims, other, strict=True))
-            torn += [d for one, two in pairs if not unify(one, two) for d in (*one, *two)]
-    return torn
-
-
 def _unify_factors(known: Unifying, link: Link, operands: Values, results: Values) -> Digits:
     """The digits of dimensions that share a factor and do not align."""
-    torn: Digits = []
-    places: Places = {}
     if len(results) == 1 and not any(link.operands):
         # Numbers alone, as many ops spread; what is made of them finds its digits as it is used.
-        return torn
-    for value, row in zip(operands, link.operands, strict=True):
-        torn += _unify_row(link, row, known.of(value), places)
-    for value, row in zip(results, link.kept, strict=True):
-        if value not in known.dims:
-            known.dims[value] = _made(mlir.shape(value), row, places)
-            if link.is_single:
-                continue
-        torn += _unify_row(link, row, known.of(value), places)
-    return torn
-
-
-def _made(shape: Sequence[int], row: list[Counted], places: Places) -> Dims:
-    """The digits of a result that nothing has looked at: those of its factors, as far as known."""
-    found: Dims = []
-    for size, own in zip(shape, row, strict=True):
-        new = [Digit(size)] if size > 1 else []
-        found.append(places.setdefault(own[0], new) if new and own and len(own) == 1 else new)
-    return found
+        return []
+    places: Places = {}
+    rows = zip((*operands, *results), (*link.operands, *link.kept), strict=True)
+    return [d for v, row in rows for d in _unify_row(link, row, known.of(v), places)]
 
 
 def _unify_row(link: Link, row: list[Counted], dims: Dims, places: Places) -> Digits:

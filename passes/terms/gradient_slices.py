@@ -11,7 +11,7 @@ dot_general %h [M, D, b], ... over M and b    Split: two digits, in two dimensio
 add %sum, %row        in a loop's step        Split: all of it is the step's example's
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Operations, Value, Values, closure
 from hlo_surgery.passes.ir.traits import initial_operands, is_linear
-from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
+from hlo_surgery.passes.structure.digits import Digit, Digits, leaves, size_of
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
@@ -103,18 +103,26 @@ def _split(axes: Axes, op: Operation | None, value: Value, known: Class, lost: s
 
 def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: Class) -> Place:
     """How a value has a digit of the batch; `op`: what takes it, or makes it."""
-    for dim, digits in enumerate(axes.state.structure.of(value)):
-        own = leaves(digits)
-        for number, each in enumerate(own):
-            part, first = axes.state.offsets.get(each, (None, 0))
-            if part is digit:
-                axis = PerExample(dim, size_of(own[:number]), size_of(own[number + 1 :]))
-                return Place(digit.size, axis, first, each.size, owner=axes.owner(each))
+    dims = axes.state.places(value).get(digit)
+    if dims:
+        own = axes.state.structure.of(value)[dims[0]]
+        return place_along(axes, digit, dims[0], own, axes.owner)
     if not isinstance(known, Batched):
         return Place(digit.size)
     if digit in known.at:
         return Place(digit.size, at=known.at[digit])
     return _at_step(axes, mlir.enclosing_loops(op) if op else mlir.loops_around(value), digit)
+
+
+def place_along(
+    axes: Axes, digit: Digit, dim: int, digits: Digits, owner: Callable[[Digit], Value | None]
+) -> Place:
+    """How a dimension of these digits has a digit of the batch; `owner`: of a digit."""
+    own, offsets = leaves(digits), axes.state.offsets
+    each = next(each for each in own if each in offsets and offsets[each][0] is digit)
+    number = own.index(each)
+    axis = PerExample(dim, size_of(own[:number]), size_of(own[number + 1 :]))
+    return Place(digit.size, axis, offsets[each][1], each.size, owner=owner(each))
 
 
 def _at_step(axes: Axes, around: Operations, digit: Digit) -> Place:

@@ -18,7 +18,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +26,7 @@ from jax import Array, lax
 from hlo_surgery.passes.dataflow.ancestors import is_splat
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import dtype_of, is_static_array
+from hlo_surgery.passes.ir.constants import dtype_of, is_static_array, is_table
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.modules import is_annotation
 from hlo_surgery.passes.ir.traits import SUMMING, integers
@@ -123,8 +122,7 @@ def _number(value: Value) -> Monomial:
 
 
 def _constant(op: Operation, _: Expand) -> Monomial | None:
-    is_uniform = cast(Any, op.attributes["value"]).is_splat
-    return _number(op.result) if is_uniform else None
+    return None if is_table(op) else _number(op.result)
 
 
 def _broadcast_in_dim(op: Operation, expand: Expand) -> Monomial | None:

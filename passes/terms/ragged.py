@@ -18,37 +18,22 @@ from jax import Array
 
 from hlo_surgery.passes.axes.state import is_rows
 from hlo_surgery.passes.dataflow.ancestors import behind_barriers
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.emit.rebuild import copy_before
 from hlo_surgery.passes.emit.splice import Scope, splice_known
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import Arrays
 from hlo_surgery.passes.ir.errors import Refusal, reason_at
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, Values
-from hlo_surgery.passes.structure.digits import Digit, leaves, size_of
+from hlo_surgery.passes.structure.digits import Digits, leaves
 from hlo_surgery.passes.structure.ragged import GATHER, looked_up, whole_and_rows
-from hlo_surgery.passes.terms.steps import Axes, Known
+from hlo_surgery.passes.terms.gradient_slices import place_along
+from hlo_surgery.passes.terms.site_functions import whose
+from hlo_surgery.passes.terms.steps import Axes, Known, Place
 
 SCOPE = Scope("rows")
 CHANGES = "the indices by which this takes rows change from step to step of a loop"
 CHANGES_HELP = "write the loop out, or let all its steps take rows by the same indices"
-
-
-@dataclass(frozen=True)
-class Along:
-    """How a dimension of `size` holds the examples: place i is of `owner[i // after % length]`, or
-    without an owner of the example `first + i // after % length`.
-    """
-
-    size: int
-    after: int
-    length: int
-    first: int
-    owner: Value | None
-
-    def whose(self, known: Known) -> Array:
-        """The example of each place."""
-        places = jnp.arange(self.size, dtype=jnp.int32) // self.after % self.length
-        return places + self.first if self.owner is None else known[self.owner][places]
 
 
 @dataclass(frozen=True)
@@ -61,8 +46,8 @@ class Compared:
     column: int
     vector: int
     place: int
-    whole: Along
-    rows: Along
+    whole: Place
+    rows: Place
     puts: bool
 
     @property
@@ -80,15 +65,15 @@ class Compared:
     def sides(self, known: Known) -> tuple[Array, Array]:
         """By index vector whose row is read, and whose the place is to which it comes."""
         index = self.index(known)
-        taken = self.whole.whose(known)[jnp.clip(index, 0, self.whole.size - 1)]
+        taken = whose(self.whole, known)[jnp.clip(index, 0, self.whole.along - 1)]
         others = [d for d in range(index.ndim) if d != self.place]
-        rows = jnp.broadcast_to(jnp.expand_dims(self.rows.whose(known), others), taken.shape)
+        rows = jnp.broadcast_to(jnp.expand_dims(whose(self.rows, known), others), taken.shape)
         return (rows, taken) if self.puts else (taken, rows)
 
     def met(self, known: Known, size: int) -> Array:
         """Which examples meet others in it, [B]."""
         index = self.index(known)
-        counts = (index >= 0) & (index < self.whole.size) if self.puts else True
+        counts = (index >= 0) & (index < self.whole.along) if self.puts else True
         return _differ(*self.sides(known), size, counts)
 
     def owners(self, known: Known) -> Array:
@@ -98,7 +83,7 @@ class Compared:
         source = self.sides(known)[0].astype(jnp.int32)
         if not self.puts:
             return source.ravel()
-        index, size = self.index(known), self.whole.size
+        index, size = self.index(known), self.whole.along
         nobodys = jnp.full(size, -1, jnp.int32)
         return nobodys.at[jnp.where(index < 0, size, index)].max(source, mode="drop")
 
@@ -133,7 +118,7 @@ def crossed(axes: Axes, block: Block) -> Value:
 
     def found(known: Known) -> Arrays:
         met = [each.met(known, axes.size) for each in compared]
-        met += [_differ(one.whose(known), other.whose(known), axes.size) for one, other in same]
+        met += [_differ(whose(one, known), whose(other, known), axes.size) for one, other in same]
         none = [jnp.any((known[v] < 0) | (known[v] >= axes.size)) for v in ids]
         return [reduce(jnp.logical_or, [*met, *none], jnp.zeros(axes.size, bool))]
 
@@ -157,14 +142,14 @@ def _makes_rows(axes: Axes, op: Operation) -> bool:
     return bool(held) and is_rows(axes.state.of(op.result))
 
 
-def _said_twice(axes: Axes) -> list[tuple[Along, Along]]:
+def _said_twice(axes: Axes) -> list[tuple[Place, Place]]:
     """Axes that have ids, and by others of these, or by where they lie, owners as well."""
-    found: list[tuple[Along, Along]] = []
+    found: list[tuple[Place, Place]] = []
     for digit, ids in axes.state.structure.ragged or ():
         own = leaves([digit])
         if not axes.state.offsets.keys().isdisjoint(own):
-            lies = _along(axes, own)
-            told = Along(lies.size, 1, lies.size, 0, ids)
+            lies = _along(axes, 0, own)
+            told = Place(axes.size, PerExample(0), 0, lies.along, owner=ids)
             found += [(lies, told)] if lies != told else []
     return found
 
@@ -187,8 +172,8 @@ def _compared(axes: Axes, op: Operation) -> Compared:
         list(lookup.named).index(along),
         lookup.vector,
         place,
-        _along(axes, leaves(axes.state.structure.of(taken)[along])),
-        _along(axes, leaves(axes.state.structure.of(side)[dim])),
+        _along(axes, along, axes.state.structure.of(taken)[along]),
+        _along(axes, dim, axes.state.structure.of(side)[dim]),
         op.name != GATHER,
     )
 
@@ -197,12 +182,9 @@ def _places(axes: Axes, value: Value) -> list[int]:
     return axes.state.places(value).get(axes.batch[0], [])
 
 
-def _along(axes: Axes, own: Sequence[Digit]) -> Along:
+def _along(axes: Axes, dim: int, digits: Digits) -> Place:
     """How a dimension of these digits holds the examples."""
-    number = next(n for n, each in enumerate(own) if each in axes.state.offsets)
-    each, after = own[number], size_of(own[number + 1 :])
-    owner = None if each in axes.batch else axes.owners.get(each)
-    return Along(size_of(own), after, each.size, axes.state.offsets[each][1], owner)
+    return place_along(axes, axes.batch[0], dim, digits, axes.owners.get)
 
 
 def _outermost(op: Operation) -> Operation:

@@ -256,8 +256,15 @@ def _places_along(place: Place, known: Known, x: Array) -> Array | int:
         at = _current(place, known)
         assert at is not None, "an operand of examples has all digits of the batch"
         return at
-    dim, axis = place.axis.dim, place.axis
-    rows = _counted(x, dim, x.shape[dim]) // axis.after % place.length + place.first
+    dim = place.axis.dim
+    return jnp.expand_dims(whose(place, known), [d for d in range(x.ndim) if d != dim])
+
+
+def whose(place: Place, known: Known) -> Array:
+    """The place along a digit that each element of a dimension is at."""
+    assert place.axis is not None
+    places = jnp.arange(place.along, dtype=jnp.int32) // place.axis.after % place.length
+    rows = places + place.first
     return rows if place.owner is None else known[place.owner][rows]
 
 

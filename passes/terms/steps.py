@@ -186,6 +186,11 @@ class Place:
     owner: Value | None = None
 
     @property
+    def along(self) -> int:
+        """How long the dimension is."""
+        return self.axis.before * self.length * self.axis.after if self.axis else 1
+
+    @property
     def is_whole(self) -> bool:
         """Whether a dimension has all places."""
         return self.axis is not None and self.length == self.size and self.owner is None

@@ -11,9 +11,9 @@ def steps_taken(monkeypatch):
     taken = []
     inside_step = by_microbatch.inside_step
 
-    def noted(module, found, *args):
+    def noted(found, *args):
         taken.append(found.steps)
-        return inside_step(module, found, *args)
+        return inside_step(found, *args)
 
     monkeypatch.setattr(by_microbatch, "inside_step", noted)
     return taken

@@ -104,11 +104,11 @@ def _of_single_products(task: Task, known: Known) -> Array:
     """The product of the norms of what sites take, as it lies: laid out as factors it would be
     copied. In float64 no product leaves the range.
     """
-    (e,), padding = task.einsums, task.examples.padding(known)
+    (e,), real = task.einsums, task.examples.flags(known)
     sliced = [(known[v], axis.dim) for v, axis in e.site.inputs if isinstance(axis, PerExample)]
     norms = [wide_norms(x, [d for d in range(x.ndim) if d != dim]) for x, dim in sliced]
     product = math.prod(norms, start=jnp.abs(scale_of(task, e, known)))
-    return without_padding(product.astype(jnp.finfo(task.dtype).dtype), padding)
+    return without_padding(product.astype(jnp.finfo(task.dtype).dtype), real)
 
 
 @traced_once
