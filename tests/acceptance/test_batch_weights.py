@@ -109,8 +109,6 @@ def test_what_is_marked_or_no_examples_is_not_warned_of(name):
 
 
 def test_a_batch_that_reaches_no_gradient_is_warned_of():
-    """As of a generator's loss, which takes the batch's size alone."""
-
     def loss(w, x, key):
         return jnp.mean(jnp.tanh(jax.random.normal(key, x.shape) @ w))
 
