@@ -91,7 +91,7 @@ def _gpu(
 # CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions
 # of 1 to 256 terms, with norms and squares of their results: by jaxlib 0.10 about 150 GFLOP/s,
 # and 3 to 6 ns for each element of large results, whatever their terms. Loops over examples take
-# up to 0.6 ns for each element that a norm reads, once for the largest and once for the squares;
+# up to 0.6 ns for each element that a norm reads;
 # of small lifted gradients a sum over the examples takes that, or up to twice as long.
 # Products of Gram matrices are counted at a sixth of that rate, by what inner products of 16 and 32
 # positions took beside the plain gradient. XLA's own convolutions of one image take 0.3 to 1.1 of

@@ -94,8 +94,8 @@ def _reads_once(task: Task, measures: Measures) -> bool:
     """Whether gradients are used where they are made: XLA fuses a contraction into one use alone,
     which is no contraction itself.
 
-    Norms are of other sums than those over the examples, and take the squares alone only where they
-    need not be held for a second reading, for their largest elements.
+    Norms are of other sums than those over the examples, and are fused only where they take no
+    second way, for which gradients are held.
     """
     counts, device = task.counts, task.device
     alone = len(counts.sites) == 1 and counts.sites[0].contracts
@@ -229,8 +229,8 @@ def _emit_loop(asked: Sequence[Asked], known: Known) -> list[Computed]:
 
 
 def _branches(schedule: Schedule, device: Roofline) -> bool:
-    """Whether a step that takes one example, without `vmap`, had better branch than read its
-    gradient twice: where it is in memory, and reading is what takes time.
+    """Whether a step that takes one example, without `vmap`, had better branch than sum its
+    squares in float64: where it is in memory, and reading is what takes time.
     """
     alone = schedule.chunk == schedule.shards == 1
     return alone and device.read_element > 0 and not device.fuses_lifted

@@ -98,16 +98,16 @@ def norms_of_rows(x: Array, ord: float = 2, branches: bool = True, wide: bool = 
     others, count = range(1, x.ndim), math.prod(x.shape[1:])
     if ord != 2:
         return _other_norms(jnp.abs(x), others, ord)
+
+    def in_float64() -> Array:
+        return wide_norms(x, others).astype(jnp.finfo(x.dtype).dtype)
+
+    if wide and (not branches or count < FEW):
+        return in_float64()
     squares = jnp.sum(lax.square(_real(x)), others)
     if not wide:
         return jnp.sqrt(squares)
-    if not branches or count < FEW:
-        return wide_norms(x, others).astype(squares.dtype)
-    return lax.cond(
-        _in_range(squares, count),
-        lambda: jnp.sqrt(squares),
-        lambda: wide_norms(x, others).astype(squares.dtype),
-    )
+    return lax.cond(_in_range(squares, count), lambda: jnp.sqrt(squares), in_float64)
 
 
 def wide_norms(x: Array, dims: Sequence[int]) -> Array:

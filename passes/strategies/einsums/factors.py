@@ -34,7 +34,7 @@ from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.gradient_costs import WORD, Predicted
 from hlo_surgery.passes.strategies.strategy import Task
 from hlo_surgery.passes.terms.convolutions import positions_of_convolution
-from hlo_surgery.passes.terms.scaling import near_power_of_two, traced_once
+from hlo_surgery.passes.terms.scaling import near_power_of_two, or_one, traced_once
 from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import (
     Axes,
@@ -250,9 +250,9 @@ def _scaled(first: Array, second: Array) -> Share:
     """
     own = _powers(first) if first.ndim == 4 else jnp.ones((), jnp.float64)
     largest = jnp.max(own * _powers(second), (1, 2, 3), keepdims=True, initial=0)
-    taken_back = second * (own / _or_one(largest)).astype(second.dtype)
+    taken_back = second * (own / or_one(largest)).astype(second.dtype)
     if first.ndim == 4:
-        first = first * (1 / _or_one(own)).astype(first.dtype)
+        first = first * (1 / or_one(own)).astype(first.dtype)
     return Share(first, taken_back, largest[:, 0, 0, 0])
 
 
@@ -261,10 +261,6 @@ def _powers(x: Array) -> Array:
     largest = jnp.max(jnp.abs(x), -1, keepdims=True, initial=0)
     power = near_power_of_two(largest).astype(jnp.float64)
     return jnp.where(largest == 0, 0, power)
-
-
-def _or_one(power: Array) -> Array:
-    return jnp.where(power == 0, 1, power)
 
 
 def inner(one: Array, other: Array) -> Array:

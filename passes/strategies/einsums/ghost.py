@@ -32,10 +32,7 @@ from hlo_surgery.passes.strategies.einsums.factors import (
 )
 from hlo_surgery.passes.strategies.gradient_costs import Predicted, Schedule
 from hlo_surgery.passes.strategies.strategy import Asked, Measures, Strategy, Task, each_measure
-from hlo_surgery.passes.terms.scaling import (
-    traced_once,
-    wide_norms,
-)
+from hlo_surgery.passes.terms.scaling import traced_once, wide_norms
 from hlo_surgery.passes.terms.steps import Known, contracted
 
 # Sites that take two factors, or one, as they are.
